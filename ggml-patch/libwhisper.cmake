@@ -1,0 +1,24 @@
+# padsink's part of libwhisper: included at the end of the upstream tree's src/CMakeLists.txt (patch 0002)
+# PADSINK_ROOT is this folder, set by build.sh
+
+target_sources(whisper PRIVATE
+    ${PADSINK_ROOT}/src/kv-attn.cpp
+    ${PADSINK_ROOT}/src/kv-attn-avx2.cpp
+    ${PADSINK_ROOT}/src/kv-attn-avx512.cpp
+    ${PADSINK_ROOT}/src/kv-profile.cpp
+    ${PADSINK_ROOT}/src/kv-select.cpp
+    ${PADSINK_ROOT}/src/kv-view.cpp
+)
+
+target_include_directories(whisper PUBLIC  ${PADSINK_ROOT}/include)
+target_include_directories(whisper PRIVATE ${PADSINK_ROOT}/src ${PROJECT_SOURCE_DIR}/examples) # examples: json.hpp
+
+if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64" AND NOT MSVC)
+    set_source_files_properties(${PADSINK_ROOT}/src/kv-attn-avx2.cpp   PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+    set_source_files_properties(${PADSINK_ROOT}/src/kv-attn-avx512.cpp PROPERTIES COMPILE_OPTIONS "-mavx512f")
+endif()
+
+if (WHISPER_BUILD_TESTS)
+    enable_testing() # upstream does so too, but only behind this folder
+    add_subdirectory(${PADSINK_ROOT}/tests ${CMAKE_BINARY_DIR}/padsink-tests)
+endif()

@@ -1,0 +1,80 @@
+// kv-view: the view of one whisper_state - parameters, ring buffers, step loop, counters
+//
+// whisper.cpp calls the kv_view_on_* functions where something happens (the hooks of patch 0002); in between, the
+// attention op built by kv_view_build_attn() does the reading. All functions take NULL for "no view".
+//
+// Life of a clip:  on_audio -> on_encode -> prompt -> step, step, ...
+//   prompt  full; its last token's attention gives the selection
+//   step    moves the window, copies the rows that enter it into the ring, reads the ring
+//   retry   the same step once more over the full cache, into the same self-attention slots
+
+#pragma once
+
+#include "whisper-kv-view.h"
+
+#include "ggml.h"
+
+struct kv_view;
+
+// what a state gives its view once: dimensions and the cross-attention cache of the flash-attention layout
+struct kv_view_cache {
+    int n_layer; // of the decoder
+    int n_head;  // of KV_ATTN_DIM elements each
+    int n_ctx;   // positions, 1..KV_ATTN_MAX_ROWS
+
+    const ggml_fp16_t * k; // [n_layer][GGML_PAD(n_ctx, 256)][n_head][KV_ATTN_DIM], f16
+    const ggml_fp16_t * v; // the same
+};
+
+kv_view * kv_view_init(const kv_view_cache & cache);
+void      kv_view_free(kv_view * view);
+
+// params have passed whisper_kv_view_check(); aheads must be filled in; false if memory runs out
+bool kv_view_configure(kv_view * view, const whisper_kv_view_params & params);
+
+const whisper_kv_view_params & kv_view_get_params(const kv_view * view);
+
+// is any rule but OFF in force?
+bool kv_view_is_on(const kv_view * view);
+
+//
+// hooks
+//
+
+// the state got new audio
+void kv_view_on_audio(kv_view * view, int64_t n_samples);
+
+// May the encoder be skipped because the cache holds this window already? If so, resets the view.
+bool kv_view_has_encoding(kv_view * view, int mel_offset, int n_ctx);
+
+// the cross-attention cache was written: n_ctx positions from mel frame mel_offset on
+void kv_view_on_encode(kv_view * view, int mel_offset, int n_ctx);
+
+// A run of the decoder begins: n_tokens tokens at positions pos_first..pos_last of their sequences.
+void kv_view_on_decode_begin(kv_view * view, int n_tokens, int pos_first, int pos_last);
+void kv_view_on_decode_end  (kv_view * view);
+
+// is this run the second one of its step?
+bool kv_view_is_retry(const kv_view * view);
+
+// Cross-attention of decoder layer il: upstream's flash attention without a view, ours with one.
+// q [KV_ATTN_DIM, n_tokens, n_head] f32; k, v as given to ggml_flash_attn_ext; result [KV_ATTN_DIM, n_head, n_tokens] f32
+struct ggml_tensor * kv_view_build_attn(
+        kv_view * view, struct ggml_context * ctx, struct ggml_tensor * q, struct ggml_tensor * k, struct ggml_tensor * v, float scale, int il);
+
+// The logits of the run are known. confidence: probability of the leading sequence's best token;
+// wants_eot: some sequence would end its text. True: run the step again (over the full cache).
+bool kv_view_on_logits(kv_view * view, float confidence, bool wants_eot);
+
+// counters and callback
+
+void kv_view_set_callback(kv_view * view, whisper_context * ctx, whisper_state * state, whisper_kv_view_step_callback callback, void * user_data);
+void kv_view_keep_encoding(kv_view * view, bool keep);
+
+const whisper_kv_view_counters & kv_view_get_counters(const kv_view * view);
+
+void kv_view_reset_counters(kv_view * view);
+void kv_view_add_counters  (kv_view * view, const kv_view * other);
+
+// lines like upstream's timings: step counts, rows, bytes
+void kv_view_print_counters(const kv_view * view, const char * func, void (*print)(const char * line));

@@ -1,0 +1,3 @@
+from pyharness.cli import main
+
+main()

@@ -1,0 +1,369 @@
+"""Speech from Debian: the Asterisk voice prompts, one studio speaker per language, with transcripts.
+
+``asterisk-core-sounds-XX`` holds the transcripts, ``asterisk-core-sounds-XX-g722`` the audio (16 kHz). They
+are downloaded and unpacked by apt-get and dpkg-deb, without root and without touching the system's state.
+
+The transcripts were written for the voice artist, not for scoring, so prompts whose exact spoken words the
+text does not fix are dropped. ``LIST_FILTERS``, ``TEXT_FILTERS`` and ``AUDIO_FILTERS`` name the reasons in
+the order in which they are tried; a prompt is counted under the first that applies.
+"""
+
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from rich.console import Console
+from rich.progress import track
+
+from pyharness import audio
+from pyharness.errors import HarnessError
+
+VERSION = "1.6.1-1"
+ALLOW_OTHER = "PADSINK_ALLOW_OTHER_SPEECH"
+SHA256 = {  # of the .deb files that the published results used
+    "asterisk-core-sounds-en": "973e797d28e37fa6ca3c0a9d6fa717e77cf1268ae916bf09fd3503113cdffa50",
+    "asterisk-core-sounds-en-g722": "38c5261820b406dcb0ecb37675720da2b0864850690690352ca52707eb623806",
+    "asterisk-core-sounds-es": "9afdab7f559f036649fb406e625899306ca1004df8ebe39c30bfbd5912d66f74",
+    "asterisk-core-sounds-es-g722": "e4e3b4281057d3b81b779298fd6be705f57411513955c518eed1bcaabbd615b8",
+    "asterisk-core-sounds-fr": "04c82c78c570c43a7136cbc5e2488d0c470b775468dff9fbce4a131b18cf1056",
+    "asterisk-core-sounds-fr-g722": "7add61d5e42279ecff1bbdf842a5a946ac3644fac9a0fe44384731aa7270c8e0",
+    "asterisk-core-sounds-it": "3884d9457e12f21caa018c18f0d587df5d53ebea14b673d8453a134c5941ab3b",
+    "asterisk-core-sounds-it-g722": "46b4cf7afc508a5fcfc051b7ea233251c0d195dd4ef83cc4b7facb4c6429b016",
+    "asterisk-core-sounds-ru": "28a61616bb0cd3345a7ea532dec4df9f071e5d0fa9f8c1a563ea9669002f39ab",
+    "asterisk-core-sounds-ru-g722": "673b4238a6b8269960f055d868c6a11083f7a0d00979167cb01554046b48ed9b",
+}
+
+SHORTEST, LONGEST = 0.3, 30.0  # seconds; Whisper's window is 30 s
+FASTEST = 18.5  # letters per second; complete readings stay below, half-spoken transcripts lie above
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One line of a transcript file."""
+
+    language: str
+    key: str  # path of the recording without suffix, e.g. "dictate/pause"
+    text: str
+
+
+@dataclass(frozen=True)
+class AsteriskSource:
+    """The prompts of one language. ``fetch`` follows ``speech.Source``."""
+
+    language: str
+    voice: str  # folder of the recordings, used as speaker id
+    licence: str  # as in the packages' copyright file
+
+    @property
+    def package(self) -> str:
+        return f"asterisk-core-sounds-{self.language}"
+
+    def fetch(self, folder: Path) -> tuple[list[dict], dict[str, int]]:
+        """Download, filter, and write one 16-bit FLAC per kept prompt below ``folder``."""
+        with tempfile.TemporaryDirectory(prefix="padsink-") as temporary:
+            version, root = download([self.package, f"{self.package}-g722"], Path(temporary))
+            return self.convert(root, folder, version)
+
+    def convert(self, root: Path, folder: Path, version: str = VERSION) -> tuple[list[dict], dict[str, int]]:
+        """The same from packages already unpacked below ``root``."""
+        transcripts = root / "usr/share/doc" / self.package / f"core-sounds-{self.language}.txt.gz"
+        voice = root / "usr/share/asterisk/sounds" / self.voice
+        if not transcripts.is_file() or not voice.is_dir():
+            raise HarnessError(f"package {self.package} {version} lacks '{transcripts}' or '{voice}'")
+        prompts, counts = filter_texts(parse(transcripts, self.language))
+        rows: list[dict] = []
+        seen: set[tuple[str, str]] = set()
+        for prompt in _progress(prompts, f"decoding {self.package}"):
+            recording = voice / f"{prompt.key}.g722"
+            samples = _decode(recording)
+            reason = audio_problem(prompt, recording, samples, seen)
+            if reason:
+                counts[reason] += 1
+                continue
+            target = folder / f"{prompt.key}.flac"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            soundfile.write(target, samples, audio.SAMPLE_RATE, subtype="PCM_16")
+            rows.append(self._row(prompt, target, len(samples), version))
+        return rows, {"kept": len(rows)} | {name: counts[name] for name in FILTERS}
+
+    def _row(self, prompt: Prompt, file: Path, n_samples: int, version: str) -> dict:
+        return {
+            "id": prompt.key,
+            "audio": file,
+            "text": prompt.text,
+            "language": self.language,
+            "duration": round(n_samples / audio.SAMPLE_RATE, 3),
+            "speaker": self.voice,
+            "source": f"Debian {self.package} {version}",
+            "licence": self.licence,
+            "synthetic": False,
+        }
+
+
+SOURCES = {
+    source.language: source
+    for source in (
+        AsteriskSource("en", "en_US_f_Allison", "CC-BY-SA-3.0"),
+        AsteriskSource("es", "es_MX_f_Allison", "CC-BY-SA-3.0"),
+        AsteriskSource("fr", "fr_CA_f_June", "CC-BY-SA-3.0"),
+        AsteriskSource("it", "it_IT_m_Carlo", "CC-BY-3.0"),
+        AsteriskSource("ru", "ru_RU_f_IvrvoiceRU", "CC-BY-3.0"),
+    )
+}
+
+
+# --- transcripts ------------------------------------------------------------------------------------------
+
+
+def parse(path: Path, language: str) -> list[Prompt]:
+    """All ``key: text`` lines of a gzipped transcript file; undecodable bytes become U+FFFD."""
+    text = gzip.decompress(path.read_bytes()).decode("utf-8-sig", errors="replace")
+    lines = [line for line in text.split("\n") if line.strip() and not line.startswith(";")]
+    return [_prompt(line, language) for line in lines]
+
+
+def _prompt(line: str, language: str) -> Prompt:
+    key, _, text = line.partition(":")
+    return Prompt(language, key.strip(), " ".join(text.split()))
+
+
+def filter_texts(prompts: list[Prompt]) -> tuple[list[Prompt], Counter]:
+    """Prompts whose text can serve as reference, in order, and how many each filter dropped."""
+    texts_of_key: dict[str, set[str]] = {}
+    for prompt in prompts:
+        texts_of_key.setdefault(prompt.key, set()).add(prompt.text)
+    kept, counts = [], Counter()
+    for prompt in prompts:
+        reason = "two_texts" if len(texts_of_key[prompt.key]) > 1 else text_problem(prompt)
+        if reason:
+            counts[reason] += 1
+        else:
+            kept.append(prompt)
+    return kept, counts
+
+
+def text_problem(prompt: Prompt) -> str | None:
+    """Name of the first text filter that drops the prompt."""
+    return next((name for name, drops in TEXT_FILTERS.items() if drops(prompt)), None)
+
+
+SOUNDS = re.compile(r"silence/.*|(a|de)scending-2tone|beep(err)?|confbridge-(join|leave)|tt-monkeys")
+LETTERS = re.compile(r"letters/(\w|zed)", re.IGNORECASE)
+ACRONYMS = re.compile(r"spy-(dahdi|h323|iax|iax2|mgcp|misdn|nbs|sip|unistim|usbradio|zap)")
+MISTAKES = {
+    ("fr", "digits/h-80"),  # "soixante-dixième", the text of h-70
+    ("it", "is"),  # English text "Is."
+}
+
+
+def _names(keys: re.Pattern) -> Callable[[Prompt], bool]:
+    return lambda prompt: keys.fullmatch(prompt.key) is not None
+
+
+def _contains(pattern: str) -> Callable[[Prompt], bool]:
+    compiled = re.compile(pattern)
+    return lambda prompt: compiled.search(prompt.text) is not None
+
+
+def _lost_letter(prompt: Prompt) -> bool:
+    """U+FFFD, or a "?" that does not end a sentence: "non pu? essere", "conferenza ? piena"."""
+    letters_after = re.findall(r"\?\s*(\w)", prompt.text)
+    return "\ufffd" in prompt.text or any(map(str.islower, letters_after))
+
+
+LIST_FILTERS = {"two_texts": "the key is listed with different texts"}
+TEXT_FILTERS: dict[str, Callable[[Prompt], bool]] = {
+    # nothing to compare with
+    "no_text": lambda prompt: not prompt.text,
+    # sounds instead of words
+    "not_speech": _names(SOUNDS),
+    # names of single letters
+    "letter": _names(LETTERS),
+    # names of telephone channel drivers: read letter by letter or as a word, the text does not say
+    "acronym": _names(ACRONYMS),
+    # a letter that was lost on the way to UTF-8
+    "lost_letter": _lost_letter,
+    # directions to the voice artist, alternatives, remarks
+    "brackets": _contains(r"[\[\](){}<>]"),
+    # another prompt was appended to the line
+    "merged_lines": _contains(r"\b[a-z]+(-[a-z0-9]+)+: "),
+    # nothing but digits
+    "only_digits": _contains(r"^[\W_]*\d[\d\W_]*$"),
+    # digits among words: which words were spoken is unknown
+    "digits": _contains(r"\d"),
+    # a sign whose spoken form is unknown, or a web address
+    "signs": _contains(r"[*#/@&+=%$\\|_^~]|www\."),
+    # Latin and Cyrillic letters in one word
+    "mixed_script": _contains(r"[A-Za-z][а-яёА-ЯЁ]|[а-яёА-ЯЁ][A-Za-z]"),
+    # known to be wrong
+    "mistake": lambda prompt: (prompt.language, prompt.key) in MISTAKES,
+}
+
+
+# --- audio ------------------------------------------------------------------------------------------------
+
+AUDIO_FILTERS = {
+    "no_audio": "there is no recording, or it is empty",
+    "too_short": f"shorter than {SHORTEST} s",
+    "too_long": f"longer than {LONGEST} s",
+    "half_spoken": f"more than {FASTEST} letters per second: part of the text is not in the recording",
+    "duplicate": "same text and same recording as an earlier prompt",
+}
+FILTERS = [*LIST_FILTERS, *TEXT_FILTERS, *AUDIO_FILTERS]
+
+
+def audio_problem(
+    prompt: Prompt, recording: Path, samples: np.ndarray, seen: set[tuple[str, str]]
+) -> str | None:
+    """Name of the audio filter that drops the prompt; ``seen`` collects (text, hash) of those that pass."""
+    seconds = len(samples) / audio.SAMPLE_RATE
+    if not seconds:
+        return "no_audio"
+    if seconds < SHORTEST:
+        return "too_short"
+    if seconds > LONGEST:
+        return "too_long"
+    if sum(map(str.isalpha, prompt.text)) > FASTEST * seconds:
+        return "half_spoken"
+    content = (prompt.text, _sha256(recording))
+    if content in seen:
+        return "duplicate"
+    seen.add(content)
+    return None
+
+
+def _decode(recording: Path) -> np.ndarray:
+    """Samples f32 ``[n]`` at 16 kHz; none if the file is missing or empty (the Russian ``is`` is)."""
+    if not recording.is_file() or not recording.stat().st_size:
+        return np.zeros(0, np.float32)
+    return audio.load(recording)
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _progress(items: list, description: str):
+    return track(items, description, console=Console(stderr=True), transient=True)
+
+
+# --- packages ---------------------------------------------------------------------------------------------
+
+
+def download(packages: list[str], folder: Path) -> tuple[str, Path]:
+    """Version of the packages and the folder below ``folder`` into which they were unpacked."""
+    _require_tools()
+    archives = _download(packages, folder)
+    for package, archive in archives.items():
+        _check_archive(package, archive)
+    root = folder / "root"
+    for archive in archives.values():
+        _run(["dpkg-deb", "-x", str(archive), str(root)], folder, f"unpacking {archive.name}")
+    return _version(archives[packages[0]]), root
+
+
+def _require_tools() -> None:
+    missing = [tool for tool in ("apt-get", "dpkg-deb") if shutil.which(tool) is None]
+    if missing:
+        raise HarnessError(
+            f"the Asterisk prompts are Debian packages and need {' and '.join(missing)}, which this system "
+            "lacks: fetch the set on Debian or Ubuntu and copy its folder, or use your own manifest"
+        )
+
+
+def _download(packages: list[str], folder: Path) -> dict[str, Path]:
+    """The .deb file of each package: by the system's package lists if they know it, else by private ones."""
+    get = ["apt-get", "-o", "APT::Sandbox::User=root", "download", *packages]
+    with Console(stderr=True).status(f"downloading {' and '.join(packages)}"):
+        try:
+            _run(get, folder, "download")
+        except HarnessError:
+            private = ["-c", str(_private_apt(folder))]
+            updated = _attempt(["apt-get", *private, "update"], folder, "updating the private package lists")
+            downloaded = _attempt([get[0], *private, *get[1:]], folder, f"downloading {' '.join(packages)}")
+            if downloaded:
+                problems = "; ".join(str(problem) for problem in (updated, downloaded) if problem)
+                raise HarnessError(
+                    f"{problems}. Check the network and that apt's sources name a Debian or Ubuntu "
+                    "mirror with the component main (Ubuntu: universe)"
+                ) from downloaded
+    return {package: _archive(package, folder) for package in packages}
+
+
+def _private_apt(folder: Path) -> Path:
+    """Configuration that keeps all of apt's state in ``folder``; sources, keys and proxy stay the system's.
+
+    The hooks are cleared because some systems use them to delete from the system's cache after an update.
+    """
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "state/status").touch()
+    configuration = folder / "apt.conf"
+    configuration.write_text(
+        f'Dir::State "{folder}/state";\n'
+        f'Dir::State::Lists "{folder}/state/lists";\n'
+        f'Dir::State::status "{folder}/state/status";\n'
+        f'Dir::Cache "{folder}/cache";\n'
+        'Debug::NoLocking "1";\n'
+        'APT::Sandbox::User "root";\n'
+        "#clear APT::Update::Pre-Invoke;\n"
+        "#clear APT::Update::Post-Invoke;\n"
+        "#clear APT::Update::Post-Invoke-Success;\n"
+    )
+    return configuration
+
+
+def _archive(package: str, folder: Path) -> Path:
+    found = sorted(folder.glob(f"{package}_*.deb"))
+    if not found:
+        raise HarnessError(f"apt-get reported success but left no file {package}_*.deb: try again")
+    return found[-1]
+
+
+def _check_archive(package: str, archive: Path) -> None:
+    """Results are comparable only on the same recordings, so anything else must be asked for."""
+    if _sha256(archive) == SHA256[package]:
+        return
+    difference = f"{package} {_version(archive)} is not the {VERSION} that the published results used"
+    if os.environ.get(ALLOW_OTHER) != "1":
+        raise HarnessError(f"{difference} (sha256 differs): set {ALLOW_OTHER}=1 to use it anyway")
+    print(f"Warning: {difference}; your numbers may differ", file=sys.stderr)
+
+
+def _version(archive: Path) -> str:
+    """``1.6.1-1`` from ``NAME_1.6.1-1_all.deb``; apt writes the colon of an epoch as %3a."""
+    return archive.name.split("_")[1].replace("%3a", ":")
+
+
+def _attempt(command: list[str], folder: Path, step: str) -> HarnessError | None:
+    """The failure, if the command failed."""
+    try:
+        _run(command, folder, step)
+    except HarnessError as error:
+        return error
+    return None
+
+
+def _run(command: list[str], folder: Path, step: str) -> None:
+    """Run a tool inside ``folder``; a failure names the step and the tool's last line."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        result = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace"
+        )
+    except OSError as error:
+        raise HarnessError(f"{step} failed: cannot start {command[0]}: {error.strerror}") from error
+    if result.returncode:
+        lines = result.stderr.strip().splitlines() or [f"exit code {result.returncode}"]
+        raise HarnessError(f"{step} failed: {lines[-1]}")

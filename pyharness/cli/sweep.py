@@ -1,0 +1,100 @@
+"""pyharness sweep"""
+
+import datetime
+import json
+import os
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from pyharness import grid as grids
+from pyharness import report
+from pyharness import sweep as sweeps
+from pyharness.errors import HarnessError
+
+
+class Names(click.ParamType):
+    """Names separated by commas."""
+
+    name = "names"
+
+    def convert(self, value, param, ctx):
+        names = tuple(name.strip() for name in value.split(",") if name.strip())
+        if not names:
+            self.fail("expected names separated by commas", param, ctx)
+        return names
+
+
+@click.command()
+@click.option("--models", type=Names(), help="Models by name or path, separated by commas.  [default: the grid's]")
+@click.option("--speech", type=Names(), help="Speech sets by name, or manifests.  [default: the grid's]")
+@click.option(
+    "--grid",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=grids.DEFAULT,
+    help="TOML file with the arms.  [default: calibration/default.toml]",
+)
+@click.option("--clips", type=click.IntRange(1), help="Clips of each set.  [default: the grid's]")
+@click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: the grid's]")
+@click.option("--language", help="Language of manifests that do not state it.")
+@click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Run directory; an interrupted run in it is continued.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of tables.")
+def sweep(models, speech, grid, clips, seed, language, jobs, out, as_json):
+    """Compare selection rules on real recordings.
+
+    Every clip is encoded once for each model and decoded under every arm. Writes a run directory (run.json,
+    utterances.jsonl, summary.json, report.html) and prints a verdict for each arm.
+
+    \b
+    Examples:
+      pyharness sweep
+      pyharness sweep --models base --speech asterisk-en --clips 40
+      pyharness sweep --models ./ggml-small.bin --speech my/manifest.csv --language de --out runs/mine
+    """
+    console = Console(stderr=True)
+    jobs = jobs or os.cpu_count() or 1
+    out = out or Path("runs") / datetime.datetime.now().strftime("sweep-%Y%m%d-%H%M%S")
+
+    grid = grids.override(grids.load(grid), models=models, speech=speech, clips=clips, seed=seed)
+    plan = sweeps.make_plan(grid, language, console.print)
+    rows = _run(plan, out, jobs, console)
+    page = report.write_report(out)
+
+    if as_json:
+        click.echo(json.dumps({"run": str(out), "rows": rows}, ensure_ascii=False, indent=1))
+    else:
+        report.print_tables(rows, Console())
+    console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    _fail_if_nothing_was_decoded(rows, out)
+
+
+def _run(plan, out, jobs, console):
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("clips"),
+        TimeElapsedColumn(),
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        n_arms = len(plan.grid.arms)
+        task = progress.add_task(f"{n_arms} arms, {jobs} jobs", total=sum(len(part.clips) for part in plan.parts))
+        try:
+            return sweeps.run(plan, out, jobs, lambda n: progress.advance(task, n))
+        except KeyboardInterrupt:
+            progress.stop()
+            console.print(f"interrupted; what is done is kept. Continue with --out {out}", highlight=False, soft_wrap=True)
+            raise SystemExit(130) from None
+
+
+def _fail_if_nothing_was_decoded(rows, out):
+    failed = {(row["model"], row["speech"]): row["failed_clips"] for row in rows if row["failed_clips"]}
+    for (model, speech), n in failed.items():
+        click.echo(f"{n} clips of {speech} failed with {model}: see \"error\" in {out / 'utterances.jsonl'}", err=True)
+    if not any(row.get("n") for row in rows):
+        raise HarnessError("no clip could be decoded")

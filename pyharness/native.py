@@ -1,0 +1,405 @@
+"""libwhisper through cffi: a model, its states, and what a decoding of a clip gives.
+
+    with Model("ggml-base.bin") as model, model.state() as state:
+        state.set_view(rules.PadsinkTrack(budget=192))
+        print(state.transcribe(audio.load("clip.wav"), Decoding(language="en")).text)
+
+The declarations come from the two C headers at run time, so that there is one truth about every struct. One thread
+may use a state at a time; a model may have any number of states.
+"""
+
+import functools
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import cffi
+import numpy as np
+
+from pyharness import paths
+from pyharness.errors import HarnessError
+from pyharness.rules import Rule
+
+ffi = cffi.FFI()
+
+# the declarations of ggml that whisper.h needs
+GGML_TYPES = """
+    typedef void (*ggml_log_callback)(int level, const char * text, void * user_data);
+    typedef bool (*ggml_abort_callback)(void * data);
+"""
+GGML_LOG_LEVEL_ERROR = 4
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a clip is decoded; the same for every arm of a comparison."""
+
+    language: str = "en"  # ISO 639-1 code, or "auto"
+    beam_size: int = 1  # 1 = greedy
+    best_of: int = 1  # samples per temperature above 0
+    timestamps: bool = False
+    temperature_inc: float = 0.0  # 0 = no temperature fallback
+    max_tokens: int = 0  # per window, 0 = no limit
+    translate: bool = False
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Segment:
+    start: float  # seconds
+    end: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Transcript:
+    segments: tuple[Segment, ...]
+    tokens: tuple[int, ...]  # ids, end-of-text and timestamps included
+    language: str
+
+    @property
+    def text(self) -> str:
+        return "".join(segment.text for segment in self.segments).strip()
+
+
+@dataclass(frozen=True)
+class Counters:
+    """struct whisper_kv_view_counters: what the decoder read since the last reset."""
+
+    row_size: int
+    n_prompts: int
+    n_steps: int
+    n_reduced: int
+    n_full: int
+    n_reexec: int
+    n_reexec_tau: int
+    n_reexec_eot: int
+    n_full_runaway: int
+    n_rows_view: int
+    n_rows_read: int
+    n_bytes_read: int
+    n_rows_copied: int
+    t_prompts_us: int
+    t_steps_us: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """struct whisper_kv_view_step: one run of the decoder, copied out of the callback."""
+
+    kind: str  # "prompt", "reduced", "full" or "reexec"
+    cause: str  # "none", "tau", "eot" or "runaway"
+    n_audio: int
+    centre: int
+    window: tuple[int, int]  # first position, number of positions
+    positions: np.ndarray | None  # [n] int32, ascending; None in full runs
+    confidence: float
+    sink_mass: float
+    mass: np.ndarray | None  # [n_layer, n_head, n_ctx] float32; None in reduced runs
+
+
+KINDS = ("prompt", "reduced", "full", "reexec")
+CAUSES = ("none", "tau", "eot", "runaway")
+
+
+# --- library ----------------------------------------------------------------------------------------------------------
+
+
+def library_path() -> Path:
+    """``$PADSINK_LIB``, else the library that build.sh made."""
+    path = Path(os.environ.get("PADSINK_LIB") or paths.REPOSITORY / "build" / "lib" / "libwhisper.so")
+    if not path.is_file():
+        raise HarnessError(f"no library at '{path}': run ./build.sh, or set PADSINK_LIB")
+    return path
+
+
+def _declarations(header: Path) -> str:
+    """What cffi can parse of a C header: no preprocessor lines, no macros, no deprecated functions."""
+    try:
+        text = header.read_text(encoding="utf-8")
+    except OSError as error:
+        raise HarnessError(f"cannot read '{header}': {error.strerror}; run ./build.sh") from error
+    marked = re.search(r"// cffi: begin\n(.*)// cffi: end\n", text, re.S)
+    if marked:
+        return marked[1]
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
+    text = re.sub(r"WHISPER_DEPRECATED\(.*?\);", "", text, flags=re.S)
+    text = text.replace("WHISPER_API", "")
+    return text.replace('extern "C" {', "").rsplit("}", 1)[0]
+
+
+def build_info() -> dict[str, str]:
+    """Which library this is: its path, the sha256 of the file, and the CPU features it was built for."""
+    path = library_path()
+    features = ffi.string(library().whisper_print_system_info()).decode()
+    return {
+        "library": str(path),
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "features": " ".join(re.findall(r"(\w+) = [1-9]", features)),
+    }
+
+
+@functools.cache
+def library():
+    """The loaded library; its messages go to ``_log``."""
+    path = library_path()
+    ffi.cdef(GGML_TYPES)
+    ffi.cdef(_declarations(paths.REPOSITORY / "whisper_cpp" / "src" / "include" / "whisper.h"))
+    ffi.cdef(_declarations(paths.REPOSITORY / "ggml-patch" / "include" / "whisper-kv-view.h"))
+    try:
+        lib = ffi.dlopen(str(path))
+    except OSError as error:
+        raise HarnessError(f"cannot load '{path}': {error}") from error
+    lib.whisper_log_set(_on_log, ffi.NULL)
+    return lib
+
+
+_log = threading.local()  # .errors: the library's error lines in this thread
+
+
+@ffi.callback("void(int, const char *, void *)")
+def _on_log(level, text, _):
+    if level == GGML_LOG_LEVEL_ERROR:
+        _log.errors = [*getattr(_log, "errors", [])[-9:], ffi.string(text).decode("utf-8", "replace").strip()]
+
+
+def _last_error() -> str:
+    errors, _log.errors = getattr(_log, "errors", []), []
+    # "function: reason" -> "reason"
+    return re.sub(r"^\w+: ", "", errors[-1]) if errors else "unknown reason"
+
+
+# --- model and state --------------------------------------------------------------------------------------------------
+
+
+class Model:
+    """A loaded model without a state of its own. Close it after its states; use after close raises ValueError."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._lib = library()
+        if not self.path.is_file():
+            raise HarnessError(f"no model file at '{self.path}'")
+        params = self._lib.whisper_context_default_params()
+        params.use_gpu = False
+        _log.errors = []
+        self._handle = self._lib.whisper_init_from_file_with_params_no_state(os.fsencode(self.path), params)
+        if not self._handle:
+            raise HarnessError(f"cannot load model '{self.path}': {_last_error()}")
+
+    @property
+    def handle(self):
+        if not self._handle:
+            raise ValueError("the model is closed")
+        return self._handle
+
+    def state(self) -> "State":
+        return State(self)
+
+    def is_multilingual(self) -> bool:
+        return bool(self._lib.whisper_is_multilingual(self.handle))
+
+    def token_text(self, token: int) -> str:
+        return ffi.string(self._lib.whisper_token_to_str(self.handle, token)).decode("utf-8", "replace")
+
+    @property
+    def n_layer(self) -> int:
+        """Layers of the decoder."""
+        return self._lib.whisper_model_n_text_layer(self.handle)
+
+    def close(self):
+        if self._handle:
+            self._lib.whisper_free(self._handle)
+            self._handle = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class State:
+    """Decodes one clip at a time. Close it before its model."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self._lib = model._lib
+        _log.errors = []
+        self._handle = self._lib.whisper_init_state(model.handle)
+        if not self._handle:
+            raise HarnessError(f"cannot create a state of model '{model.path}': {_last_error()}")
+        self._callbacks = {}  # keeps cffi's callbacks alive while the library holds them
+
+    @property
+    def handle(self):
+        if not self._handle:
+            raise ValueError("the state is closed")
+        return self._handle
+
+    def set_view(self, rule: Rule) -> None:
+        """Read by this rule from the next clip on. HarnessError with the library's reason if it refuses."""
+        lib = self._lib
+        params = ffi.new("struct whisper_kv_view_params *")
+        lib.whisper_kv_view_default_params(params)
+        params.rule = lib.whisper_kv_rule_from_name(rule.name.encode())
+        params.guard_eot, params.guard_runaway = -1, 0  # rules without guards run without them
+        for field in fields(rule):
+            setattr(params, field.name, getattr(rule, field.name))
+        self._set_params(params, rule.name)
+
+    def set_profile(self, path: str | Path) -> None:
+        """Read by a calibrated profile. HarnessError if it is none, or of another model."""
+        params = ffi.new("struct whisper_kv_view_params *")
+        message = ffi.new("char[512]")
+        code = self._lib.whisper_kv_view_load_profile(self.model.handle, os.fsencode(path), params, message, 512)
+        if code != 0:
+            raise HarnessError(ffi.string(message).decode("utf-8", "replace"))
+        self._set_params(params, f"of profile '{path}'")
+
+    def _set_params(self, params, what: str) -> None:
+        _log.errors = []
+        if self._lib.whisper_kv_view_set_state(self.model.handle, self.handle, params) != 0:
+            raise HarnessError(f"the view {what} is refused: {_last_error()}")
+
+    def keep_encoding(self, keep: bool) -> None:
+        """While on, ``transcribe(None, ...)`` decodes the clip again without encoding it again."""
+        self._lib.whisper_kv_view_keep_encoding(self.model.handle, self.handle, keep)
+
+    def counters(self) -> Counters:
+        counters = ffi.new("struct whisper_kv_view_counters *")
+        counters.size = ffi.sizeof(counters[0])
+        self._lib.whisper_kv_view_get_counters(self.model.handle, self.handle, counters)
+        return Counters(**{field.name: getattr(counters, field.name) for field in fields(Counters)})
+
+    def reset_counters(self) -> None:
+        self._lib.whisper_kv_view_reset_counters(self.model.handle, self.handle)
+
+    def on_step(self, callback: Callable[[Step], None] | None) -> None:
+        """Call ``callback`` after every run of the decoder; None switches it off."""
+        wrapped = ffi.NULL
+        if callback:
+
+            @ffi.callback("whisper_kv_view_step_callback")
+            def wrapped(_ctx, _state, step, _user_data):
+                callback(_copy_step(step))
+
+        self._callbacks["step"] = wrapped
+        self._lib.whisper_kv_view_set_step_callback(self.model.handle, self.handle, wrapped, ffi.NULL)
+
+    def transcribe(
+        self,
+        samples: np.ndarray | None,
+        decoding: Decoding,
+        on_logits: Callable[[np.ndarray], None] | None = None,
+    ) -> Transcript:
+        """Decode mono 16 kHz audio, 1-D float; None = the clip given last.
+
+        ``on_logits`` sees a view of each sequence's logits, [n_vocab] float32, before upstream's filters for tokens.
+        Ctrl-C ends the decoding between two computations and raises KeyboardInterrupt.
+        """
+        data = np.empty(0, np.float32) if samples is None else _mono(samples)
+        params, keep = self._full_params(decoding, on_logits)
+        _log.errors = []
+        code = self._lib.whisper_full_with_state(
+            self.model.handle, self.handle, params, ffi.from_buffer("float[]", data), len(data)
+        )
+        if keep["raised"]:
+            raise keep["raised"][0]
+        if code != 0:
+            raise HarnessError(f"decoding failed with code {code}: {_last_error()}")
+        return self._transcript()
+
+    def _full_params(self, decoding: Decoding, on_logits):
+        """struct whisper_full_params, and what must live as long as the call."""
+        lib = self._lib
+        strategy = lib.WHISPER_SAMPLING_BEAM_SEARCH if decoding.beam_size > 1 else lib.WHISPER_SAMPLING_GREEDY
+        params = lib.whisper_full_default_params(strategy)
+        keep = {"language": ffi.new("char[]", decoding.language.encode()), "raised": []}
+        params.language = keep["language"]
+        params.n_threads = decoding.threads
+        params.greedy.best_of = decoding.best_of
+        params.beam_search.beam_size = decoding.beam_size
+        params.no_timestamps = not decoding.timestamps
+        params.temperature_inc = decoding.temperature_inc
+        params.max_tokens = decoding.max_tokens
+        params.translate = decoding.translate
+        params.no_context = True
+        params.print_progress = False
+
+        def raised(kind, exception, _traceback):
+            keep["raised"].append(exception)
+
+        # called before every computation: gives Python the chance to see Ctrl-C
+        @ffi.callback("bool(void *)", error=True, onerror=raised)
+        def abort(_):
+            return bool(keep["raised"])
+
+        @ffi.callback("whisper_logits_filter_callback", onerror=raised)
+        def logits_filter(_ctx, _state, _tokens, _n_tokens, logits, _user_data):
+            n_vocab = lib.whisper_n_vocab(self.model.handle)
+            on_logits(np.frombuffer(ffi.buffer(logits, 4 * n_vocab), np.float32))
+
+        params.abort_callback = keep["abort"] = abort
+        if on_logits:
+            params.logits_filter_callback = keep["logits"] = logits_filter
+        return params, keep
+
+    def _transcript(self) -> Transcript:
+        lib, state = self._lib, self.handle
+        segments, tokens = [], []
+        for i in range(lib.whisper_full_n_segments_from_state(state)):
+            text = ffi.string(lib.whisper_full_get_segment_text_from_state(state, i)).decode("utf-8", "replace")
+            start = lib.whisper_full_get_segment_t0_from_state(state, i) / 100
+            end = lib.whisper_full_get_segment_t1_from_state(state, i) / 100
+            segments.append(Segment(start, end, text))
+            for j in range(lib.whisper_full_n_tokens_from_state(state, i)):
+                tokens.append(lib.whisper_full_get_token_id_from_state(state, i, j))
+        language = lib.whisper_lang_str(lib.whisper_full_lang_id_from_state(state))
+        return Transcript(tuple(segments), tuple(tokens), ffi.string(language).decode())
+
+    def close(self):
+        if self._handle:
+            self._lib.whisper_free_state(self._handle)
+            self._handle = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def _mono(samples) -> np.ndarray:
+    """Contiguous float32 in native byte order; ValueError for anything but finite 1-D floats."""
+    array = np.asarray(samples)
+    if array.ndim != 1 or array.dtype.kind != "f":
+        raise ValueError(f"samples must be 1-D floats at 16 kHz, not {array.dtype} of shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError("samples hold NaN or infinite values")
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _copy_step(step) -> Step:
+    def array(pointer, dtype, *shape):
+        if not pointer:
+            return None
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return np.frombuffer(ffi.buffer(pointer, size), dtype).reshape(shape).copy()
+
+    return Step(
+        kind=KINDS[step.kind],
+        cause=CAUSES[step.cause],
+        n_audio=step.n_audio,
+        centre=step.centre,
+        window=(step.window_lo, step.window_n),
+        positions=array(step.pos, np.int32, step.n_pos),
+        confidence=step.confidence,
+        sink_mass=step.sink_mass,
+        mass=array(step.mass, np.float32, step.n_layer, step.n_head, step.n_ctx),
+    )

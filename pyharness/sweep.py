@@ -1,0 +1,280 @@
+"""The sweep: every arm on every clip of every model and speech set, then one honest row per arm."""
+
+import datetime
+import os
+import platform
+import shlex
+import statistics as stdlib_statistics
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+import pyharness
+from pyharness import ggml_file, models, native, rules, runner, speech, statistics
+from pyharness.errors import HarnessError
+from pyharness.grid import Grid
+from pyharness.rules import Rule
+from pyharness.rundir import RunDirectory
+from pyharness.runner import Task
+from pyharness.speech import Clip
+
+# columns of a part none of whose clips could be decoded
+NOT_MEASURED = {"n": 0} | dict.fromkeys(
+    ["wer", "wer_full", "difference", "bound_upper", "bound_lower", "verdict", "clips_needed", "positions_read"]
+    + ["reexecuted_share", "full_share", "runaway_clips", "step_ratio", "step_ratio_low", "step_ratio_high"]
+)
+MIN_SPEAKERS = 10  # fewer clusters than this make no bootstrap: then clips are the clusters
+
+
+@dataclass(frozen=True)
+class Part:
+    """One model on one speech set."""
+
+    model: str
+    model_path: Path
+    model_sha256: str
+    speech: str
+    clips: list[Clip]
+    strip_diacritics: bool
+
+    @property
+    def language(self) -> str:
+        return self.clips[0].language
+
+
+@dataclass(frozen=True)
+class Plan:
+    grid: Grid
+    parts: list[Part]
+    build: dict[str, str]  # native.build_info()
+
+    def tasks(self) -> list[Task]:
+        """Clip by clip within a part, so that a worker seldom changes its model."""
+        return [
+            Task(i, part.model, part.model_path, part.speech, clip, self.grid.arms, self.grid.limits, part.strip_diacritics)
+            for part in self.parts
+            for i, clip in enumerate(part.clips)
+        ]
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+def make_plan(grid: Grid, language: str | None, say: Callable[[str], None]) -> Plan:
+    """Fetch what is missing and check everything that can be checked before the first clip.
+
+    ``language`` is for manifests that do not state one.
+    """
+    build = native.build_info()
+    paths = {name: models.resolve(name) for name in grid.models}
+    sets = {name: _clips(name, grid, language) for name in grid.speech}
+    parts = []
+    for model, path in paths.items():
+        english_only = ggml_file.read_hparams(path).n_vocab < 51865
+        for name, clips in sets.items():
+            if english_only and clips[0].language != "en":
+                say(f"{model} knows English only: skipping {name}")
+                continue
+            parts.append(Part(model, path, models.sha256(path), name, clips, speech.strip_diacritics(name)))
+    if not parts:
+        raise HarnessError("nothing to do: no model of the sweep knows the language of its speech")
+    return Plan(grid, parts, build)
+
+
+def _clips(name: str, grid: Grid, language: str | None) -> list[Clip]:
+    _, clips = speech.resolve(name)
+    if grid.clips is not None:
+        clips = speech.sample(clips, grid.clips, grid.seed)
+    languages = {clip.language or language for clip in clips}
+    if None in languages:
+        raise HarnessError(f"speech '{name}' does not state its language: give --language")
+    if len(languages) > 1:
+        raise HarnessError(f"speech '{name}' mixes languages ({', '.join(sorted(languages))}): one set, one language")
+    return [Clip(**{**clip.__dict__, "language": clip.language or language}) for clip in clips]
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+def config(plan: Plan, jobs: int) -> dict:
+    """What run.json holds: everything needed to do it again."""
+    grid = plan.grid
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["pyharness", *sys.argv[1:]]),
+        "version": pyharness.__version__,
+        "models": [
+            {"name": name, "path": str(path), "sha256": sha256}
+            for name, path, sha256 in sorted({(p.model, p.model_path, p.model_sha256) for p in plan.parts})
+        ],
+        "speech": [
+            {
+                "name": part.speech,
+                "language": part.language,
+                "n": len(part.clips),
+                "synthetic": any(clip.synthetic for clip in part.clips),
+                "minutes": round(sum(clip.duration for clip in part.clips) / 60, 2),
+            }
+            for part in {part.speech: part for part in plan.parts}.values()
+        ],
+        "settings": {
+            **asdict(grid.limits),
+            "decoding": "greedy" if grid.limits.beam_size == 1 else f"beam {grid.limits.beam_size}",
+            "timestamps": False,
+            "temperature_fallback": False,
+            "language": "that of the speech set, fixed",
+            "seed": grid.seed,
+            "margin": statistics.MARGIN,
+            "resamples": statistics.RESAMPLES,
+        },
+        "arms": [arm.describe() for arm in grid.arms],
+        "jobs": jobs,
+        "threads": grid.limits.threads,
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "build": _build_name(plan),
+        "native": plan.build,
+        "python": platform.python_version(),
+    }
+
+
+def identity(plan: Plan) -> dict:
+    """The part of the configuration that decides the results."""
+    return {
+        "arms": [arm.describe() for arm in plan.grid.arms],
+        "limits": asdict(plan.grid.limits),
+        "build": plan.build["sha256"],
+        "parts": [
+            [part.model_sha256, part.speech, [[clip.id, clip.text, clip.language] for clip in part.clips]] for part in plan.parts
+        ],
+    }
+
+
+def _build_name(plan: Plan) -> str:
+    return f"libwhisper {plan.build['sha256'][:8]}"
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def run(plan: Plan, folder: Path, jobs: int, advance: Callable[[int], None]) -> list[dict]:
+    """Do what is left to do in ``folder`` and return the rows of the summary. ``advance(n)`` reports n clips done."""
+    directory = RunDirectory(folder, config(plan, jobs), identity(plan))
+    done = directory.done()
+    advance(len(done))
+    for rows in runner.run([task for task in plan.tasks() if task.key not in done], jobs):
+        directory.append(rows)
+        advance(1)
+    summary = summarise(plan, directory.rows, jobs)
+    directory.write_summary({"rows": summary})
+    return summary
+
+
+def summarise(plan: Plan, rows: list[dict], jobs: int) -> list[dict]:
+    """One row per model, language and arm, in the order of the plan."""
+    by_arm: dict[tuple, dict[str, dict]] = {}
+    for row in rows:
+        by_arm.setdefault((row["model"], row["speech"], row["arm"]), {})[row["id"]] = row
+    summary = []
+    for part in plan.parts:
+        arms = [by_arm[part.model, part.speech, arm.describe()] for arm in plan.grid.arms]
+        ids = [clip.id for clip in part.clips if all("error" not in arm[clip.id] for arm in arms)]
+        for rule, arm in zip(plan.grid.arms, arms, strict=True):
+            mine, full = [arm[i] for i in ids], [arms[0][i] for i in ids]
+            summary.append(
+                {
+                    "model": part.model,
+                    "language": part.language,
+                    "speech": part.speech,
+                    **_rule_columns(rule),
+                    "failed_clips": len(part.clips) - len(ids),
+                    **NOT_MEASURED,
+                    **(_measured(mine, full) if ids else {}),
+                    "threads": plan.grid.limits.threads,
+                    "jobs": jobs,
+                    "build": _build_name(plan),
+                }
+            )
+    return summary
+
+
+def _rule_columns(rule: Rule) -> dict:
+    return {
+        "rule": rule.name,
+        "budget": getattr(rule, "budget", None),
+        "sink_fraction": getattr(rule, "sink_fraction", None),
+        "tau": getattr(rule, "tau", None),
+    }
+
+
+def _measured(mine: list[dict], full: list[dict]) -> dict:
+    """Columns that compare one arm with the reference on the same clips."""
+    scored = [i for i, row in enumerate(full) if row["reference_words"] > 0]
+    steps = sum(row["steps"] for row in mine)
+    view_runs = sum(row["view_runs"] for row in mine)
+    return {
+        **_quality([mine[i] for i in scored], [full[i] for i in scored]),
+        "empty_references": len(mine) - len(scored),
+        "positions_read": sum(row["positions_view"] for row in mine) / view_runs if view_runs else rules.N_CTX,
+        "reexecuted_share": sum(row["reexecuted"] for row in mine) / steps if steps else 0.0,
+        "full_share": sum(row["full"] for row in mine) / steps if steps else 0.0,
+        "runaway_clips": sum(row["runaway"] for row in mine),
+        "empty_outputs": sum(not row["pred_text"] for row in mine),
+        "same_text": sum(a["pred_text"] == b["pred_text"] for a, b in zip(mine, full, strict=True)),
+        **_step_ratio(mine, full),
+    }
+
+
+def _quality(mine: list[dict], full: list[dict]) -> dict:
+    words = [row["reference_words"] for row in full]
+    if not words:
+        return {}
+    speakers = [row["speaker"] for row in full]
+    verdict = statistics.non_inferiority(
+        [_errors(row) for row in mine],
+        [_errors(row) for row in full],
+        words,
+        clusters=speakers if all(speakers) and len(set(speakers)) >= MIN_SPEAKERS else None,
+    )
+    return {
+        "n": verdict.n,
+        "wer": verdict.wer,
+        "wer_full": verdict.wer_full,
+        "difference": verdict.difference,
+        "bound_upper": verdict.bound_upper,
+        "bound_lower": verdict.bound_lower,
+        "verdict": verdict.verdict,
+        "clips_needed": verdict.clips_needed,
+    }
+
+
+def _errors(row: dict) -> int:
+    return row["substitutions"] + row["deletions"] + row["insertions"]
+
+
+def _step_ratio(mine: list[dict], full: list[dict]) -> dict:
+    """Median over the clips of (time per step / time per step of `full` on the same clip), with quartiles."""
+    ratios = [
+        (a["steps_us"] / a["steps"]) / (b["steps_us"] / b["steps"])
+        for a, b in zip(mine, full, strict=True)
+        if a["steps"] and b["steps"] and b["steps_us"]
+    ]
+    if not ratios:
+        return {"step_ratio": None, "step_ratio_low": None, "step_ratio_high": None}
+    low, high = np.percentile(ratios, [25, 75])
+    return {
+        "step_ratio": stdlib_statistics.median(ratios),
+        "step_ratio_low": float(low),
+        "step_ratio_high": float(high),
+    }

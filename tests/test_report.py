@@ -1,0 +1,263 @@
+import io
+import json
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from pyharness.errors import HarnessError
+from pyharness.report import Row, percent, points, print_tables, step_time, write_report
+
+EVIL = '<script>alert("x")</script>'
+VOID = {"meta", "br", "link", "img"}
+
+
+def row(rule="padsink-track", **changes):
+    values = {
+        "model": "base-q8_0",
+        "language": "en",
+        "rule": rule,
+        "budget": 192,
+        "sink_fraction": 0.25,
+        "tau": 0.4,
+        "n": 312,
+        "wer": 0.0231,
+        "wer_full": 0.0224,
+        "difference": 0.0007,
+        "bound_upper": -0.0012,
+        "verdict": "Non-inferior",
+        "positions_read": 171.6,
+        "reexecuted_share": 0.043,
+        "runaway_clips": 0,
+        "step_ratio": 0.66,
+        "step_ratio_low": 0.63,
+        "step_ratio_high": 0.7,
+        "threads": 1,
+        "build": "1.8.5+padsink avx512",
+    }
+    return values | changes
+
+
+def group(**changes):
+    """Ten rows as a sweep writes them: the reference, good and bad rules, nulls."""
+    nothing = dict.fromkeys(
+        ("budget", "sink_fraction", "tau", "reexecuted_share", "difference", "bound_upper")
+    )
+    bad = {"verdict": "Inferior", "bound_upper": 1.2}
+    open_ = {"verdict": "Inconclusive", "bound_upper": 0.0021}
+    rows = [
+        row("full", **nothing, wer=0.0224, verdict=None, positions_read=1500, step_ratio=1.0),
+        row("audio-only", **nothing | bad | {"wer": 6.45, "difference": 6.4276}, positions_read=208),
+        row(budget=384, positions_read=268, tau=None),
+        row(budget=192),
+        row(budget=96, positions_read=96, wer=0.029, difference=0.0066, **open_),
+        row("first-step-top", budget=384, positions_read=384, wer=0.21, difference=0.1876, **bad),
+        row("first-step-top", budget=128, positions_read=128, wer=1.9, difference=1.8776, **bad),
+        row("stride", budget=375, positions_read=375, wer=0.8, **bad, step_ratio=None),
+        row("random", budget=256, positions_read=256, wer=1.1, **bad, runaway_clips=41),
+        row(f"odd {EVIL}", budget=256, positions_read=None, wer=None, step_ratio=None, verdict=None),
+    ]
+    return [entry | changes for entry in rows]
+
+
+RUN = {
+    "models": [{"name": "base-q8_0", "sha256": "0123456789abcdef" * 4}],
+    "speech": [{"name": "asterisk-en", "language": "en", "n": 312, "synthetic": False}],
+    "cpu": "AMD EPYC (2 cores)",
+    "threads": 1,
+    "date": "2026-11-30T21:00:00Z",
+    "settings": {"beam": 1, "margin": 0.2, "seed": 0},
+    "command": ["pyharness", "sweep", "--model", "base q8_0"],
+    "a key nobody knows": {"note": EVIL},
+}
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and cells; fails on tags that are not closed in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.rows = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    rows = group() + group(language="ru", model="small-q5_0")
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    (tmp_path / "summary.json").write_text(json.dumps({"rows": rows}))
+    return tmp_path
+
+
+@pytest.fixture
+def text(run_dir):
+    return write_report(run_dir).read_text(encoding="utf-8")
+
+
+def test_page_has_a_table_line_for_every_row_with_its_verdict(text):
+    page = Page(text)
+    lines = [dict(zip(page.rows[0], cells, strict=True)) for cells in page.rows if "verdict" not in cells]
+    assert len(lines) == 20
+    assert [line["verdict"] for line in lines[:6]] == [
+        "reference",
+        "Inferior",
+        "Non-inferior",
+        "Non-inferior",
+        "Inconclusive",
+        "Inferior",
+    ]
+    assert lines[1]["WER"] == "645 %" and lines[1]["budget"] == "–"
+    assert lines[3]["diff."] == "+0.07" and lines[3]["bound"] == "−0.12"
+
+
+def test_speed_never_stands_without_error_rate_n_spread_threads_and_build(text):
+    page = Page(text)
+    for cells in page.rows:
+        line = dict(zip(page.rows[0], cells, strict=True))
+        if "×" in line["step time"]:
+            assert "(0.63–0.70)" in line["step time"]
+            assert all(line[name] != "–" for name in ("WER", "n", "threads", "build"))
+
+    assert step_time(Row.from_json(row())) == "×0.66 (0.63–0.70)"
+    for name in ("wer", "step_ratio_low", "step_ratio_high", "threads", "build"):
+        assert step_time(Row.from_json(row(**{name: None}))) == "not shown (incomplete)"
+
+
+def test_page_loads_nothing(text):
+    page = Page(text)
+    assert not {"link", "script", "img", "iframe"} & set(page.tags)
+    assert "http" not in text and "@import" not in text
+    addresses = [value for name, value in page.attributes if name in ("src", "href", "xlink:href")]
+    assert all(address.startswith("#") for address in addresses)
+
+
+def test_plots_are_inline_with_text_as_text_and_ids_of_their_own(text):
+    page = Page(text)
+    assert page.tags.count("svg") == 2
+    assert "first-step-top</text>" in text and "positions read per step" in text
+    assert "mathdefault" not in text
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    used = {value[1:] for name, value in page.attributes if name == "xlink:href"}
+    assert used and used <= set(ids)
+
+
+def test_text_from_the_run_is_escaped(text):
+    assert EVIL not in text
+    assert "odd &lt;script&gt;" in text
+
+
+def test_header_tells_what_was_run(text):
+    for expected in (
+        "base-q8_0 · sha256 0123456789ab<",
+        "asterisk-en · en · n 312 · not synthetic",
+        "AMD EPYC (2 cores)",
+        "beam = 1, margin = 0.2, seed = 0",
+        "pyharness sweep --model &#x27;base q8_0&#x27;",
+    ):
+        assert expected in text
+
+
+def test_run_without_any_known_key_says_so(run_dir):
+    (run_dir / "run.json").write_text("{}")
+    assert "not recorded" in write_report(run_dir).read_text()
+
+
+def test_same_run_gives_the_same_page(run_dir, text):
+    assert write_report(run_dir).read_text() == text
+
+
+def test_rows_that_cannot_be_plotted_are_still_listed(run_dir):
+    empty = row("full", wer=None, wer_full=None, positions_read=None, step_ratio=None)
+    (run_dir / "summary.json").write_text(
+        json.dumps({"rows": [empty, row(wer=0, wer_full=0, model="perfect")]})
+    )
+    page = Page(write_report(run_dir).read_text())
+    assert len(page.rows) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file"),
+        ("{", "not valid JSON"),
+        ("[]", "one JSON object"),
+        ("{}", "'rows' must be"),
+        ('{"rows": []}', "at least one row"),
+        ('{"rows": [1]}', "row 0 is not an object"),
+        (json.dumps({"rows": [row(), {"model": "base"}]}), "row 1 has no 'language'"),
+        (json.dumps({"rows": [row(wer="low")]}), "row 0 has wer = 'low', which is not a number"),
+        (json.dumps({"rows": [row(model=None)]}), "row 0 has model = None, which is not a text"),
+    ],
+)
+def test_broken_summary_is_named(run_dir, content, reason):
+    summary = run_dir / "summary.json"
+    summary.unlink() if content is None else summary.write_text(content)
+    with pytest.raises(HarnessError, match=reason) as caught:
+        write_report(run_dir)
+    assert str(summary) in caught.value.message
+    assert not (run_dir / "report.html").exists()
+
+
+def test_broken_run_file_is_named(run_dir):
+    (run_dir / "run.json").unlink()
+    with pytest.raises(HarnessError, match=r"run\.json"):
+        write_report(run_dir)
+
+
+@pytest.mark.parametrize("width", [60, 250])
+def test_terminal_tables_cut_no_figure(width):
+    output = io.StringIO()
+    print_tables(group() + group(language="ru"), Console(file=output, width=width))
+    printed = output.getvalue()
+    assert "base-q8_0 · en" in printed and "base-q8_0 · ru" in printed
+    assert printed.count("×0.66 (0.63–0.70)") == 14
+    assert "…" not in printed
+    line = next(line for line in printed.splitlines() if "audio-only" in line)
+    assert "645 %" in line and "Inferior" in line and "312" in line and "1.8.5+padsink avx512" in line
+    assert "n 312 · threads 1 · build 1.8.5+padsink avx512 · margin 0.2 × WER of full (2.24 %)" in " ".join(
+        printed.split()
+    )
+
+
+def test_terminal_prints_names_as_they_are():
+    output = io.StringIO()
+    print_tables([row(model="[bold]m[/bold]", rule="[red]r")], Console(file=output, width=250))
+    assert "[bold]m[/bold] · en" in output.getvalue() and "[red]r" in output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"), [(None, "–"), (0, "0.00 %"), (0.0645, "6.45 %"), (0.309, "30.9 %"), (6.45, "645 %")]
+)
+def test_percent(fraction, text):
+    assert percent(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"), [(None, "–"), (0.0123, "+1.23"), (-0.004, "−0.40"), (0, "0.00"), (-0.00001, "0.00")]
+)
+def test_points(fraction, text):
+    assert points(fraction) == text

@@ -1,0 +1,216 @@
+import math
+
+import numpy as np
+import pytest
+
+from pyharness.statistics import INCONCLUSIVE, INFERIOR, NON_INFERIOR, non_inferiority, required_clips
+
+SETS = 400
+MOST_FALSE_VERDICTS = 0.05 + 3 * math.sqrt(0.05 * 0.95 / SETS)
+
+
+def added_errors(generator, n, wer, ratio=1.2):
+    """Clips of 4-12 words; the arm keeps every error of `full` and adds some: expected WER is ratio * wer."""
+    words = generator.integers(4, 13, n)
+    rate = wer * words * generator.gamma(1.0, 1.0, n)
+    full = generator.poisson(rate)
+    return full + generator.poisson((ratio - 1) * rate), full, words
+
+
+def moved_errors(generator, n, wer, ratio=1.2):
+    """As above, but the arm also corrects 30 % of the errors of `full` and makes as many others."""
+    words = generator.integers(4, 13, n)
+    rate = wer * words * generator.gamma(1.0, 1.0, n)
+    full = generator.poisson(rate)
+    return generator.binomial(full, 0.7) + generator.poisson((ratio - 0.7) * rate), full, words
+
+
+def one_more_each(generator, n):
+    """The arm makes one error more in every clip and `full` five on average: D = margin in expectation."""
+    full = generator.poisson(5, n)
+    return full + 1, full, np.full(n, 20)
+
+
+def share(verdict, make, *arguments):
+    """Share of SETS simulated data sets that get this verdict."""
+    generator = np.random.default_rng(1)
+    hits = (
+        non_inferiority(*make(generator, *arguments), resamples=400, seed=i).verdict == verdict
+        for i in range(SETS)
+    )
+    return sum(hits) / SETS
+
+
+def plain_upper_bound(arm, full, words, resamples=400, unpaired=False, fixed_margin=False):
+    """The textbook bootstrap bound of D - margin, with deliberate faults on request."""
+    generator = np.random.default_rng(0)
+    drawn = generator.integers(len(words), size=(resamples, len(words)))
+    other = generator.integers(len(words), size=drawn.shape) if unpaired else drawn
+    wer = arm[drawn].sum(1) / words[drawn].sum(1)
+    wer_full = full[other].sum(1) / words[other].sum(1)
+    margin = 0.2 * (full.sum() / words.sum() if fixed_margin else wer_full)
+    return np.quantile(wer - wer_full - margin, 0.95)
+
+
+def test_rates_by_hand():
+    verdict = non_inferiority([2, 0, 1], [1, 1, 0], [10, 5, 5])
+    assert verdict.n == verdict.n_clusters == 3
+    assert verdict.wer == pytest.approx(0.15)
+    assert verdict.wer_full == pytest.approx(0.10)
+    assert verdict.difference == pytest.approx(0.05)
+    assert verdict.margin_absolute == pytest.approx(0.02)
+
+
+def test_bounds_by_hand():
+    # excess -1.2; invented clip +1 above, -1.2 below; two draws from the two clips, 20 words
+    verdict = non_inferiority([0], [1], [10])
+    assert verdict.bound_upper == pytest.approx((1 + 1) / 20)
+    assert verdict.bound_lower == pytest.approx((-1.2 - 1.2) / 20)
+    assert verdict.verdict == INCONCLUSIVE
+
+
+@pytest.mark.parametrize("make", [added_errors, moved_errors])
+@pytest.mark.parametrize("wer", [0.01, 0.03, 0.10])
+def test_at_the_margin_few_sets_are_called_non_inferior(make, wer):
+    assert share(NON_INFERIOR, make, 100, wer) <= MOST_FALSE_VERDICTS
+
+
+@pytest.mark.parametrize("make", [added_errors, moved_errors])
+def test_at_the_margin_few_sets_are_called_inferior(make):
+    assert share(INFERIOR, make, 100, 0.10) <= MOST_FALSE_VERDICTS
+
+
+def test_plain_percentile_bootstrap_would_fail_the_check():
+    generator = np.random.default_rng(1)
+    bounds = [plain_upper_bound(*added_errors(generator, 100, 0.01)) for _ in range(SETS)]
+    assert np.mean(np.array(bounds) < 0) > 2 * MOST_FALSE_VERDICTS
+
+
+def test_margin_is_recomputed_in_every_resample():
+    """D is the same in every clip here, so a fixed margin leaves no spread and is wrong half of the time."""
+    assert share(NON_INFERIOR, one_more_each, 100) <= MOST_FALSE_VERDICTS
+
+    generator = np.random.default_rng(1)
+    bounds = [plain_upper_bound(*one_more_each(generator, 100), fixed_margin=True) for _ in range(SETS)]
+    assert np.mean(np.array(bounds) < 0) > 4 * MOST_FALSE_VERDICTS
+
+
+def test_clips_are_paired():
+    """The arm has the errors of `full`, which differ much between clips: only pairing can see that."""
+    generator = np.random.default_rng(2)
+    words = np.full(200, 10)
+    full = generator.poisson(generator.gamma(0.5, 4.0, 200))
+    assert non_inferiority(full, full, words).verdict == NON_INFERIOR
+    assert plain_upper_bound(full, full, words, unpaired=True) > 0
+
+
+def test_swapping_the_arms_turns_the_verdict():
+    arm, full, words = added_errors(np.random.default_rng(3), 300, 0.1, ratio=2)
+    assert non_inferiority(arm, full, words).verdict == INFERIOR
+    assert non_inferiority(full, arm, words).verdict == NON_INFERIOR
+
+
+def test_runaway_arm_is_inferior_however_long_it_loops():
+    full = np.array([0, 1] * 100)
+    assert non_inferiority(full + 60, full, np.full(200, 8)).verdict == INFERIOR
+
+
+def test_one_runaway_clip_prevents_non_inferior():
+    full = np.array([0, 1] * 100)
+    arm = full.copy()
+    arm[0] = 60
+    assert non_inferiority(full, full, np.full(200, 8)).verdict == NON_INFERIOR
+    assert non_inferiority(arm, full, np.full(200, 8)).verdict == INCONCLUSIVE
+
+
+def test_arms_without_errors_are_inconclusive():
+    verdict = non_inferiority([0] * 500, [0] * 500, [8] * 500)
+    assert verdict.verdict == INCONCLUSIVE
+    assert verdict.clips_needed is None
+    assert verdict.bound_lower <= 0 <= verdict.bound_upper
+
+
+@pytest.mark.parametrize(("errors", "expected"), [(10, INCONCLUSIVE), (15, INCONCLUSIVE), (20, NON_INFERIOR)])
+def test_identical_arms_need_errors_to_compare(errors, expected):
+    full = [1] * errors + [0] * (300 - errors)
+    verdict = non_inferiority(full, full, [8] * 300)
+    assert verdict.difference == 0
+    assert verdict.verdict == expected
+    assert (verdict.clips_needed is None) == (expected == NON_INFERIOR)
+
+
+def test_difference_of_exactly_the_margin_is_inconclusive():
+    verdict = non_inferiority([6] * 300, [5] * 300, [20] * 300)
+    assert verdict.verdict == INCONCLUSIVE
+    assert verdict.clips_needed is None
+
+
+def test_copies_in_one_cluster_add_no_evidence():
+    arm, full, words = (np.repeat(counts, 5) for counts in moved_errors(np.random.default_rng(4), 60, 0.2))
+    alone = non_inferiority(arm, full, words)
+    together = non_inferiority(arm, full, words, clusters=[f"speaker {i // 5}" for i in range(300)])
+    assert (together.n, together.n_clusters) == (300, 60)
+    assert together.wer == alone.wer
+    assert together.bound_upper - together.bound_lower > 1.5 * (alone.bound_upper - alone.bound_lower)
+
+
+def test_clusters_keep_the_error_rate_with_few_speakers():
+    def speakers(generator, n_speakers):
+        words = np.repeat(160, n_speakers)
+        full = generator.poisson(0.1 * words * generator.gamma(2, 0.5, n_speakers))
+        more = 0.2 * generator.gamma(1, 1, n_speakers)
+        return full + generator.poisson(0.1 * words * more), full, words
+
+    assert share(NON_INFERIOR, speakers, 10) <= MOST_FALSE_VERDICTS
+
+
+def test_seed_decides_everything():
+    data = moved_errors(np.random.default_rng(5), 200, 0.1)
+    assert non_inferiority(*data, seed=1) == non_inferiority(*data, seed=1)
+    assert non_inferiority(*data, seed=1) != non_inferiority(*data, seed=2)
+
+
+def test_clips_without_words_are_allowed():
+    verdict = non_inferiority([3] + [0] * 99, [0] * 100, [0] * 99 + [1], resamples=1000)
+    assert math.isfinite(verdict.bound_upper) and math.isfinite(verdict.bound_lower)
+
+
+@pytest.mark.parametrize(
+    ("arm", "full", "words", "options", "reason"),
+    [
+        ([], [], [], {}, "no clips"),
+        ([1], [1, 0], [5, 5], {}, "equally long"),
+        ([1, 0], [1, 0], [5, -1], {}, "words must be"),
+        ([-1, 0], [1, 0], [5, 5], {}, "errors_arm must be"),
+        ([1, 0], [1, math.nan], [5, 5], {}, "errors_full must be"),
+        ([1, 0], [1, 0], [0, 0], {}, "no reference words"),
+        ([1, 0], [1, 0], [5, 5], {"clusters": ["a"]}, "clusters names 1"),
+        ([1, 0], [1, 0], [5, 5], {"confidence": 1.0}, "confidence"),
+        ([1, 0], [1, 0], [5, 5], {"margin": -0.1}, "margin"),
+        ([1, 0], [1, 0], [5, 5], {"resamples": 0}, "resamples"),
+    ],
+)
+def test_bad_input_is_refused(arm, full, words, options, reason):
+    with pytest.raises(ValueError, match=reason):
+        non_inferiority(arm, full, words, **options)
+
+
+def test_required_clips_by_hand():
+    assert required_clips(100, statistic=-0.01, spread=0.01) == math.ceil(100 * 1.6448536**2)
+    assert required_clips(100, statistic=0.01, spread=0.02) == math.ceil(100 * (1.6448536 * 2) ** 2)
+    assert required_clips(100, statistic=0.02, spread=0.01) == 101
+    assert required_clips(100, statistic=0.0, spread=0.01) is None
+    assert required_clips(100, -0.01, 0.01, invented=0.005) > required_clips(100, -0.01, 0.01)
+
+
+def test_required_clips_do_decide():
+    """The same clips over again: fewer than asked for stay undecided, more are decided."""
+    data = moved_errors(np.random.default_rng(8), 50, 0.1, ratio=1.0)
+    first = non_inferiority(*data)
+    assert first.verdict == INCONCLUSIVE and first.clips_needed > 100
+
+    def verdict_of(n_clips):
+        return non_inferiority(*(np.resize(counts, n_clips) for counts in data)).verdict
+
+    assert verdict_of(math.floor(0.7 * first.clips_needed)) == INCONCLUSIVE
+    assert verdict_of(math.ceil(1.3 * first.clips_needed)) == NON_INFERIOR
