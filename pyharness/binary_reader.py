@@ -59,6 +59,5 @@ class BoundedReader:
     def _require(self, count: int, what: str) -> None:
         if count < 0 or count > self.remaining:
             raise self.error(
-                f"truncated or damaged: {what} needs {count} bytes at offset {self.offset}, "
-                f"{self.remaining} are left"
+                f"truncated or damaged: {what} needs {count} bytes at offset {self.offset}, {self.remaining} are left"
             )

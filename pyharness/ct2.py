@@ -77,9 +77,7 @@ class Ct2Model:
         """A variable of f32 or f16 numbers; `HarnessError` for quantized ones."""
         dtype = self._variable(name).dtype
         if dtype.kind != "f":
-            raise HarnessError(
-                f"{self.path}: {name} is {dtype.name}: convert a float16 or float32 model instead"
-            )
+            raise HarnessError(f"{self.path}: {name} is {dtype.name}: convert a float16 or float32 model instead")
         return self.array(name)
 
     def shape(self, name: str, rank: int) -> tuple[int, ...]:
@@ -200,9 +198,7 @@ def _check_no_bias(model: Ct2Model, key_weight: str) -> None:
     """Keys have no bias in Whisper; the stacked matrices store zeros in its place."""
     bias = _whisper_tensor(model, key_weight.removesuffix("weight") + "bias")
     if bias.any():
-        raise HarnessError(
-            f"{model.path}: {key_weight}: keys with a bias, which whisper.cpp has no place for"
-        )
+        raise HarnessError(f"{model.path}: {key_weight}: keys with a bias, which whisper.cpp has no place for")
 
 
 def _scalar(model: Ct2Model, name: str) -> int:

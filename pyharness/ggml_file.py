@@ -133,9 +133,7 @@ def _read_hparams(reader: BoundedReader) -> HParams:
         if value < (field.name != "ftype"):
             raise reader.error(f"{field.name} is {value}")
     if hparams.n_text_state != hparams.n_audio_state:
-        raise reader.error(
-            f"n_text_state {hparams.n_text_state} differs from n_audio_state {hparams.n_audio_state}"
-        )
+        raise reader.error(f"n_text_state {hparams.n_text_state} differs from n_audio_state {hparams.n_audio_state}")
     return hparams
 
 

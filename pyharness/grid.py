@@ -105,7 +105,7 @@ def _arms(tables: list) -> tuple[Rule, ...]:
 
 def _product(table: dict) -> list[Rule]:
     if not isinstance(table.get("rule"), str):
-        raise HarnessError("an arm needs rule = \"NAME\"")
+        raise HarnessError('an arm needs rule = "NAME"')
     settings = {key: value if isinstance(value, list) else [value] for key, value in table.items() if key != "rule"}
     return [
         rules.make(table["rule"], **dict(zip(settings, values, strict=True)))

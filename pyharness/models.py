@@ -28,9 +28,7 @@ SYNTHETIC_PREFIX = "synth-"
 N_VOCAB_ENGLISH, N_VOCAB_MULTILINGUAL, N_VOCAB_V3 = 51864, 51865, 51866
 
 
-def _shape(
-    state: int, head: int, audio_layer: int, text_layer: int, n_vocab: int, n_mels: int = 80
-) -> HParams:
+def _shape(state: int, head: int, audio_layer: int, text_layer: int, n_vocab: int, n_mels: int = 80) -> HParams:
     return HParams(n_vocab, 1500, state, head, audio_layer, 448, state, head, text_layer, n_mels)
 
 

@@ -43,6 +43,7 @@ class Decoding:
     best_of: int = 1  # samples per temperature above 0
     timestamps: bool = False
     temperature_inc: float = 0.0  # 0 = no temperature fallback
+    logprob_thold: float = -1.0  # mean log probability below which a temperature counts as failed
     max_tokens: int = 0  # per window, 0 = no limit
     translate: bool = False
     threads: int = 1
@@ -204,8 +205,12 @@ class Model:
     def is_multilingual(self) -> bool:
         return bool(self._lib.whisper_is_multilingual(self.handle))
 
-    def token_text(self, token: int) -> str:
-        return ffi.string(self._lib.whisper_token_to_str(self.handle, token)).decode("utf-8", "replace")
+    def knows_language(self, code: str) -> bool:
+        """``auto`` counts as known to multilingual models."""
+        if not self.is_multilingual():
+            return code == "en"
+        known = (self._lib.whisper_lang_str(i) for i in range(self._lib.whisper_lang_max_id() + 1))
+        return code == "auto" or code in {ffi.string(name).decode() for name in known}
 
     @property
     def n_layer(self) -> int:
@@ -327,6 +332,7 @@ class State:
         params.beam_search.beam_size = decoding.beam_size
         params.no_timestamps = not decoding.timestamps
         params.temperature_inc = decoding.temperature_inc
+        params.logprob_thold = decoding.logprob_thold
         params.max_tokens = decoding.max_tokens
         params.translate = decoding.translate
         params.no_context = True

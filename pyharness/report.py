@@ -215,10 +215,7 @@ def _caption(group: Sequence[Row]) -> str:
     """ "n 100 · threads 1 · build abc · margin 0.2 × WER of full (2.20 %) = 0.44 points"."""
 
     def values(name: str) -> str:
-        return (
-            ", ".join(dict.fromkeys(str(v) for row in group if (v := getattr(row, name)) is not None))
-            or NOTHING
-        )
+        return ", ".join(dict.fromkeys(str(v) for row in group if (v := getattr(row, name)) is not None)) or NOTHING
 
     margins = dict.fromkeys((row.margin, row.wer_full) for row in group if row.wer_full is not None)
     deltas = (f"{m:g} × WER of full ({percent(full)}) = {100 * m * full:.2f} points" for m, full in margins)
@@ -323,9 +320,7 @@ def _model_text(entry: Mapping[str, Any]) -> str:
 
 def _speech_text(entry: Mapping[str, Any]) -> str:
     synthetic = entry.get("synthetic")
-    origin = (
-        "synthetic" if synthetic is True else "not synthetic" if synthetic is False else "origin not recorded"
-    )
+    origin = "synthetic" if synthetic is True else "not synthetic" if synthetic is False else "origin not recorded"
     language = f" · {entry['language']}" if "language" in entry else ""
     return f"{entry.get('name', '?')}{language} · n {entry.get('n', 'not recorded')} · {origin}"
 
@@ -350,9 +345,7 @@ def _group_html(index: int, group: Sequence[Row]) -> str:
 
 
 def _table_html(group: Sequence[Row]) -> str:
-    head = "".join(
-        f'<th scope="col"{_number_class(c)}{_tooltip(c)}>{html.escape(c.header)}</th>' for c in COLUMNS
-    )
+    head = "".join(f'<th scope="col"{_number_class(c)}{_tooltip(c)}>{html.escape(c.header)}</th>' for c in COLUMNS)
     body = "\n".join(f"<tr>{''.join(_cell_html(column, row) for column in COLUMNS)}</tr>" for row in group)
     return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
 
@@ -396,9 +389,7 @@ def _plot_svg(index: int, group: Sequence[Row]) -> str:
         "text.parse_math": False,
         "font.family": ["DejaVu Sans"],
         "font.size": 12,
-        **dict.fromkeys(
-            ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK
-        ),
+        **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
     }
     with matplotlib.rc_context(options):
         figure = Figure(figsize=(5.2, 4.8), layout="constrained")
@@ -417,9 +408,7 @@ def _draw_reference(axes: Any, group: Sequence[Row]) -> None:
     label = "full cache ± margin"
     for margin, wer_full in dict.fromkeys((row.margin, row.wer_full) for row in group if row.wer_full):
         level = 100 * wer_full
-        axes.axhspan(
-            level * (1 - margin), level * (1 + margin), color="#888888", alpha=0.3, lw=0, label=label
-        )
+        axes.axhspan(level * (1 - margin), level * (1 + margin), color="#888888", alpha=0.3, lw=0, label=label)
         axes.axhline(level, color=_INK, lw=1, ls="--")
         label = None
 
@@ -448,9 +437,7 @@ def _scale_axes(axes: Any, group: Sequence[Row]) -> None:
     """Logarithmic axes with plain numbers, at least a factor of four high."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-    levels = [
-        max(100 * wer, _LOWEST_WER) for row in group for wer in (row.wer, row.wer_full) if wer is not None
-    ]
+    levels = [max(100 * wer, _LOWEST_WER) for row in group for wer in (row.wer, row.wer_full) if wer is not None]
     reads = [row.positions_read for row in group if row.positions_read]
     axes.set_yscale("log")
     axes.set_ylim(min(levels, default=1) / 2, max(levels, default=1) * 2)

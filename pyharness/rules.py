@@ -162,5 +162,7 @@ def _checked(key: str, value, kind: type):
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     # written so that NaN fails, too
     if not is_number or not low <= value <= high or (kind is int and value != int(value)):
-        raise HarnessError(f"{key} must be {'an integer' if kind is int else 'a number'} from {low} to {high}, not {value!r}")
+        raise HarnessError(
+            f"{key} must be {'an integer' if kind is int else 'a number'} from {low} to {high}, not {value!r}"
+        )
     return kind(value)

@@ -1,9 +1,9 @@
 """The run directory: what is written when, so that nothing is lost and nothing is mixed.
 
-    run.json           resolved configuration, before the first clip
-    utterances.jsonl   one line per clip and arm; the lines of a clip are written together
-    summary.json       at the end
-    report.html        at the end
+run.json           resolved configuration, before the first clip
+utterances.jsonl   one line per clip and arm; the lines of a clip are written together
+summary.json       at the end
+report.html        at the end
 """
 
 import hashlib

@@ -73,10 +73,10 @@ SETS: dict[str, SpeechSet] = {
     item.name: item
     for item in (
         _asterisk_set("en", 440, 14.8),
-        _asterisk_set("es", 383, 18.0, strip_diacritics=True),
-        _asterisk_set("fr", 412, 14.8),
-        _asterisk_set("it", 450, 13.3),
-        _asterisk_set("ru", 457, 13.7),
+        _asterisk_set("es", 380, 17.8, strip_diacritics=True),
+        _asterisk_set("fr", 404, 14.3),
+        _asterisk_set("it", 434, 12.5),
+        _asterisk_set("ru", 456, 13.7),
     )
 }
 
@@ -114,9 +114,7 @@ def fetch(name: str, force: bool = False) -> Path:
                 shutil.rmtree(folder, ignore_errors=True)
                 complete.replace(folder)
     except OSError as error:
-        raise HarnessError(
-            f"cannot write speech '{name}' to '{folder}': {error.strerror or error}"
-        ) from error
+        raise HarnessError(f"cannot write speech '{name}' to '{folder}': {error.strerror or error}") from error
     return folder
 
 
@@ -223,9 +221,7 @@ def _text_of(path: Path) -> str:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise HarnessError(
-            f"cannot read manifest '{path}': {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise HarnessError(f"cannot read manifest '{path}': {(error.strerror or str(error)).lower()}") from error
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

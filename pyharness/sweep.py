@@ -23,8 +23,11 @@ from pyharness.speech import Clip
 
 # columns of a part none of whose clips could be decoded
 NOT_MEASURED = {"n": 0} | dict.fromkeys(
-    ["wer", "wer_full", "difference", "bound_upper", "bound_lower", "verdict", "clips_needed", "positions_read"]
-    + ["reexecuted_share", "full_share", "runaway_clips", "step_ratio", "step_ratio_low", "step_ratio_high"]
+    (
+        *("wer", "wer_full", "difference", "bound_upper", "bound_lower", "verdict", "clips_needed"),
+        *("positions_read", "reexecuted_share", "full_share", "runaway_clips"),
+        *("step_ratio", "step_ratio_low", "step_ratio_high"),
+    )
 )
 MIN_SPEAKERS = 10  # fewer clusters than this make no bootstrap: then clips are the clusters
 
@@ -54,7 +57,16 @@ class Plan:
     def tasks(self) -> list[Task]:
         """Clip by clip within a part, so that a worker seldom changes its model."""
         return [
-            Task(i, part.model, part.model_path, part.speech, clip, self.grid.arms, self.grid.limits, part.strip_diacritics)
+            Task(
+                i,
+                part.model,
+                part.model_path,
+                part.speech,
+                clip,
+                self.grid.arms,
+                self.grid.limits,
+                part.strip_diacritics,
+            )
             for part in self.parts
             for i, clip in enumerate(part.clips)
         ]
@@ -103,7 +115,7 @@ def config(plan: Plan, jobs: int) -> dict:
     """What run.json holds: everything needed to do it again."""
     grid = plan.grid
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["pyharness", *sys.argv[1:]]),
         "version": pyharness.__version__,
         "models": [
@@ -148,7 +160,8 @@ def identity(plan: Plan) -> dict:
         "limits": asdict(plan.grid.limits),
         "build": plan.build["sha256"],
         "parts": [
-            [part.model_sha256, part.speech, [[clip.id, clip.text, clip.language] for clip in part.clips]] for part in plan.parts
+            [part.model_sha256, part.speech, [[clip.id, clip.text, clip.language] for clip in part.clips]]
+            for part in plan.parts
         ],
     }
 

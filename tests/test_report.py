@@ -40,9 +40,7 @@ def row(rule="padsink-track", **changes):
 
 def group(**changes):
     """Ten rows as a sweep writes them: the reference, good and bad rules, nulls."""
-    nothing = dict.fromkeys(
-        ("budget", "sink_fraction", "tau", "reexecuted_share", "difference", "bound_upper")
-    )
+    nothing = dict.fromkeys(("budget", "sink_fraction", "tau", "reexecuted_share", "difference", "bound_upper"))
     bad = {"verdict": "Inferior", "bound_upper": 1.2}
     open_ = {"verdict": "Inconclusive", "bound_upper": 0.0021}
     rows = [
@@ -192,9 +190,7 @@ def test_same_run_gives_the_same_page(run_dir, text):
 
 def test_rows_that_cannot_be_plotted_are_still_listed(run_dir):
     empty = row("full", wer=None, wer_full=None, positions_read=None, step_ratio=None)
-    (run_dir / "summary.json").write_text(
-        json.dumps({"rows": [empty, row(wer=0, wer_full=0, model="perfect")]})
-    )
+    (run_dir / "summary.json").write_text(json.dumps({"rows": [empty, row(wer=0, wer_full=0, model="perfect")]}))
     page = Page(write_report(run_dir).read_text())
     assert len(page.rows) == 4
 

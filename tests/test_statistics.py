@@ -35,8 +35,7 @@ def share(verdict, make, *arguments):
     """Share of SETS simulated data sets that get this verdict."""
     generator = np.random.default_rng(1)
     hits = (
-        non_inferiority(*make(generator, *arguments), resamples=400, seed=i).verdict == verdict
-        for i in range(SETS)
+        non_inferiority(*make(generator, *arguments), resamples=400, seed=i).verdict == verdict for i in range(SETS)
     )
     return sum(hits) / SETS
 

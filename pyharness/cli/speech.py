@@ -97,7 +97,5 @@ def _table(rows: list[dict]) -> Table:
         table.add_column(title, justify="right" if title in ("clips", "minutes") else "left", no_wrap=True)
     for row in rows:
         numbers = (str(row["clips"]), f"{row['minutes']:.1f}")
-        table.add_row(
-            row["name"], row["language"], *numbers, row["licence"], "yes" if row["cached"] else "no"
-        )
+        table.add_row(row["name"], row["language"], *numbers, row["licence"], "yes" if row["cached"] else "no")
     return table

@@ -40,7 +40,11 @@ class Names(click.ParamType):
 @click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: the grid's]")
 @click.option("--language", help="Language of manifests that do not state it.")
 @click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Run directory; an interrupted run in it is continued.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Run directory; an interrupted run in it is continued.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of tables.")
 def sweep(models, speech, grid, clips, seed, language, jobs, out, as_json):
     """Compare selection rules on real recordings.
@@ -88,13 +92,15 @@ def _run(plan, out, jobs, console):
             return sweeps.run(plan, out, jobs, lambda n: progress.advance(task, n))
         except KeyboardInterrupt:
             progress.stop()
-            console.print(f"interrupted; what is done is kept. Continue with --out {out}", highlight=False, soft_wrap=True)
+            console.print(
+                f"interrupted; what is done is kept. Continue with --out {out}", highlight=False, soft_wrap=True
+            )
             raise SystemExit(130) from None
 
 
 def _fail_if_nothing_was_decoded(rows, out):
     failed = {(row["model"], row["speech"]): row["failed_clips"] for row in rows if row["failed_clips"]}
     for (model, speech), n in failed.items():
-        click.echo(f"{n} clips of {speech} failed with {model}: see \"error\" in {out / 'utterances.jsonl'}", err=True)
+        click.echo(f'{n} clips of {speech} failed with {model}: see "error" in {out / "utterances.jsonl"}', err=True)
     if not any(row.get("n") for row in rows):
         raise HarnessError("no clip could be decoded")

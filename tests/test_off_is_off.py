@@ -1,0 +1,20 @@
+"""Without a view, our library is upstream with patch 0001: same texts, same logits to the last bit."""
+
+import native_tools as tools
+import pytest
+
+
+@pytest.mark.parametrize(("model", "speech"), [("tiny_en", "asterisk-en"), ("base", "asterisk-ru")])
+def test_logits_and_texts_equal_stock(model, speech, request, tmp_path):
+    path = request.getfixturevalue(model)
+    requests = [
+        tools.request(clip.audio, language=clip.language, beam_size=beam_size)
+        for clip in tools.clips(speech, 20)
+        for beam_size in (1, 5)
+    ]
+    processes = [tools.start_decoding(build, path, requests, tmp_path) for build in (tools.OURS, tools.STOCK)]
+    ours, stock = (tools.results(process) for process in processes)
+    assert len(ours) == len(requests)
+    assert any(result["text"] for result in ours)
+    for wanted, got, asked in zip(stock, ours, requests, strict=True):
+        assert got == wanted, asked
