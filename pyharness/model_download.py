@@ -121,7 +121,7 @@ def _download_wheel(package: Package, folder: Path) -> Path:
     if finished.returncode or len(wheels) != 1:
         lines = finished.stderr.strip().splitlines() or ["no wheel came"]
         raise HarnessError(f"cannot download package {requirement}: {lines[-1]}")
-    if sha256(wheels[0]) == package.sha256:
+    if sha256(wheels[0]) != package.sha256:
         raise HarnessError(f"package {requirement} is not the expected file: its sha256 is {sha256(wheels[0])}")
     return wheels[0]
 

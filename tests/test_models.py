@@ -8,6 +8,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -45,9 +46,11 @@ def hub(respond):
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def answer(body, content_type="application/octet-stream", announced=None):
@@ -129,10 +132,22 @@ def test_synthetic_model_depends_on_the_seed_only(synth_tiny, home):
     assert models.sha256(models.synthesize("tiny", seed=4)) != models.sha256(synth_tiny)
 
 
-@pytest.mark.parametrize("shape", ["tiny", "large-v3-turbo"])
-def test_header_for_shape_has_filters_and_text_tokens(shape):
+def test_synthetic_weights_have_the_scale_of_trained_ones(synth_tiny):
+    data = np.memmap(synth_tiny, np.uint8, "r")
+    for info in ggml_file.read_tensors(synth_tiny):
+        dtype = np.float16 if info.type_id == ggml_file.F16 else np.float32
+        values = data[info.offset : info.offset + info.n_bytes].view(dtype).astype(np.float32)
+        if info.name.endswith(".weight") and len(info.shape) == 1:
+            assert (values == 1).all(), info.name
+        else:
+            assert values.std() == pytest.approx(0.02, rel=0.2), info.name
+
+
+@pytest.mark.parametrize(("shape", "n_mels", "n_vocab"), [("tiny", 80, 51865), ("large-v3-turbo", 128, 51866)])
+def test_header_for_shape_has_filters_and_text_tokens(shape, n_mels, n_vocab):
     header = models.header_for(models.SHAPES[shape], shape)
-    assert header.filters.shape == (models.SHAPES[shape].n_mels, 201)
+    assert header.filters.shape == (n_mels, 201)
+    assert header.hparams.n_vocab == n_vocab
     assert len(header.vocab) == 50257
 
 

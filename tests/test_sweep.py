@@ -1,0 +1,257 @@
+"""The sweep end to end, on a few real clips: resume, refusal to mix, failing clips, crashing workers."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import native_tools as tools
+import pytest
+import soundfile
+from click.testing import CliRunner
+
+from pyharness import grid
+from pyharness.cli import main
+from pyharness.errors import HarnessError
+
+GRID = """
+models = ["tiny.en"]
+speech = ["{manifest}"]
+[[arms]]
+rule = "padsink-track"
+budget = [192, 96]
+[[arms]]
+rule = "audio-only"
+"""
+
+
+@pytest.fixture
+def setting(tmp_path, tiny_en):
+    """A manifest of four clips, and a grid of four arms on it."""
+    rows = [
+        {"id": clip.id, "audio": str(clip.audio), "text": clip.text, "language": "en", "speaker": clip.speaker}
+        for clip in tools.clips("asterisk-en", 4)
+    ]
+    return Setting(tmp_path, rows)
+
+
+class Setting:
+    def __init__(self, folder: Path, rows: list[dict]):
+        self.folder = folder
+        self.manifest = folder / "manifest.jsonl"
+        self.grid = folder / "grid.toml"
+        self.out = folder / "run"
+        self.grid.write_text(GRID.format(manifest=self.manifest))
+        self.write(rows)
+
+    def write(self, rows):
+        self.rows = rows
+        self.manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    @property
+    def arguments(self):
+        return ["sweep", "--grid", str(self.grid), "--out", str(self.out), "--jobs", "1", "--json"]
+
+    def run(self, *more):
+        return CliRunner().invoke(main, [*self.arguments, *more])
+
+    def utterances(self):
+        return [json.loads(line) for line in (self.out / "utterances.jsonl").read_text().splitlines()]
+
+
+TIMES = {"time", "encode_s", "steps_us"}
+
+
+def untimed(rows):
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
+
+
+def summary_without_times(setting):
+    rows = json.loads((setting.out / "summary.json").read_text())["rows"]
+    drop = {"step_ratio", "step_ratio_low", "step_ratio_high", "jobs"}
+    return [{key: value for key, value in row.items() if key not in drop} for row in rows]
+
+
+def test_writes_a_whole_run_and_truthful_rows(setting):
+    result = setting.run()
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["rows"]
+    assert [row["rule"] for row in rows] == ["full", "padsink-track", "padsink-track", "audio-only"]
+    for row in rows:
+        assert row["n"] == 4 and row["failed_clips"] == 0
+        assert row["model"] == "tiny.en" and row["language"] == "en"
+    full, _, track, audio_only = rows
+    assert full["wer"] == full["wer_full"] and full["difference"] == 0 and full["step_ratio"] == 1
+    assert full["positions_read"] == 1500
+    assert 0 < track["positions_read"] <= 96
+    assert audio_only["runaway_clips"] > 0 and audio_only["wer"] > full["wer"]
+    run = json.loads((setting.out / "run.json").read_text())
+    assert run["settings"]["decoding"] == "greedy" and run["models"][0]["sha256"]
+    assert "padsink-track" in (setting.out / "report.html").read_text()
+    utterance = setting.utterances()[0]
+    assert {"audio_filepath", "duration", "time", "text", "pred_text"} <= set(utterance)
+
+
+def test_a_torn_run_resumes_to_the_same_summary(setting):
+    assert setting.run().exit_code == 0
+    whole, lines = summary_without_times(setting), (setting.out / "utterances.jsonl").read_bytes().splitlines(True)
+    (setting.out / "utterances.jsonl").write_bytes(b"".join(lines[:6]) + lines[6][:50])
+    (setting.out / "summary.json").unlink()
+    result = setting.run()
+    assert result.exit_code == 0
+    assert summary_without_times(setting) == whole
+    assert (setting.out / "utterances.jsonl").read_bytes().splitlines(True)[:4] == lines[:4]  # kept, not done again
+    assert len(setting.utterances()) == 16
+
+
+def test_another_configuration_is_not_mixed_in(setting):
+    assert setting.run().exit_code == 0
+    before = (setting.out / "utterances.jsonl").read_bytes()
+    for change in (["--clips", "2"], ["--seed", "9", "--clips", "3"]):
+        result = setting.run(*change)
+        assert result.exit_code == 2
+        assert "another configuration" in result.output
+    assert (setting.out / "utterances.jsonl").read_bytes() == before
+
+
+def test_four_jobs_give_what_one_gives(setting):
+    assert setting.run().exit_code == 0
+    one = sorted(untimed(setting.utterances()), key=str)
+    setting.out = setting.folder / "four"
+    assert setting.run("--jobs", "4").exit_code == 0
+    assert sorted(untimed(setting.utterances()), key=str) == one
+
+
+def test_a_clip_that_cannot_be_decoded_is_counted_and_missing_in_all_arms(setting):
+    silent = setting.folder / "empty.wav"
+    soundfile.write(silent, [], 16000)
+    setting.write([*setting.rows, {"id": "broken", "audio": str(silent), "text": "nothing", "language": "en"}])
+    result = setting.run()
+    if result.exit_code == 2:  # refused when the manifest is read
+        assert "empty.wav" in result.output
+        return
+    assert result.exit_code == 0
+    assert {(row["n"], row["failed_clips"]) for row in json.loads(result.stdout)["rows"]} == {(4, 1)}
+    assert "1 clips of" in result.stderr
+
+
+def test_a_killed_worker_costs_no_clip(setting):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pyharness", *setting.arguments, "--jobs", "2"], stdout=subprocess.PIPE, text=True
+    )
+    worker = wait_for(lambda: busy_worker(process.pid))
+    os.kill(worker, signal.SIGKILL)
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert {(row["n"], row["failed_clips"]) for row in json.loads(out)["rows"]} == {(4, 0)}
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(setting):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pyharness", *setting.arguments, "--jobs", "2"], stderr=subprocess.PIPE, text=True
+    )
+    utterances = setting.out / "utterances.jsonl"
+    wait_for(lambda: utterances.exists() and utterances.stat().st_size)
+    process.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert time.monotonic() - begin < 5
+    assert f"--out {setting.out}" in err
+    assert len(setting.utterances()) % 4 == 0
+    assert setting.run().exit_code == 0
+    assert len(setting.utterances()) == 16
+
+
+def busy_worker(parent: int):
+    """A child that has loaded the library, so that it is decoding a clip or about to."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return next((int(c) for c in children if "libwhisper" in Path(f"/proc/{c}/maps").read_text()), None)
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("timed out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--models", "no-such-model"], "no-such-model"),
+        (["--speech", "no-such-speech"], "no-such-speech"),
+        (["--clips", "0"], "--clips"),
+        (["--jobs", "-1"], "--jobs"),
+        (["--grid", "no-such-file.toml"], "no-such-file.toml"),
+    ],
+)
+def test_wrong_arguments_exit_with_2_and_name_the_reason(setting, arguments, reason):
+    result = setting.run(*arguments)
+    assert result.exit_code == 2
+    assert reason in result.output
+    assert not setting.out.exists()
+
+
+def test_empty_manifest_and_no_model_are_named(setting, tmp_path):
+    setting.manifest.write_text("")
+    result = setting.run()
+    assert result.exit_code == 2 and str(setting.manifest) in result.output
+    fake = tmp_path / "fake.bin"
+    fake.write_text("<html>404</html>")
+    result = setting.run("--models", str(fake))
+    assert result.exit_code == 2 and str(fake) in result.output
+
+
+def test_a_folder_of_something_else_is_not_touched(setting):
+    setting.out.mkdir()
+    (setting.out / "precious.txt").write_text("mine")
+    result = setting.run()
+    assert result.exit_code == 2 and "not empty" in result.output
+    assert [path.name for path in setting.out.iterdir()] == ["precious.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("models = [", "no valid TOML"),
+        ("models = []\nspeech = ['a']", "'models'"),
+        ("models = ['a']\nspeech = ['a']\nclips = 0", "'clips'"),
+        ("models = ['a']\nspeech = ['a']\nfoo = 1", "'foo'"),
+        ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'padsnk-track'", "padsink-track"),
+        ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'stride'\nbudget = [0]", "budget"),
+        ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'stride'\ntau = 0.5", "'tau'"),
+        ("models = ['a']\nspeech = ['a']\n[[arms]]\nbudget = 5", "rule"),
+        ("models = ['a']\nspeech = ['a']\n[decoding]\nbeam_size = 9", "beam_size"),
+    ],
+)
+def test_wrong_grids_name_file_and_reason(tmp_path, text, reason):
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(HarnessError) as caught:
+        grid.load(path)
+    assert str(path) in caught.value.message and reason in caught.value.message
+
+
+def test_the_default_grid_is_the_documented_one():
+    default = grid.load(grid.DEFAULT)
+    assert default.models == ("tiny.en", "base") and default.speech == ("asterisk-en", "asterisk-ru")
+    assert default.arms[0].name == "full"
+    assert len(default.arms) == 2 + 6 * 5 + 5 * 2
+    assert len({arm.describe() for arm in default.arms}) == len(default.arms)
+
+
+def test_works_from_a_folder_with_spaces(setting):
+    spaced = setting.folder / "a folder with spaces"
+    spaced.mkdir()
+    shutil.copy(setting.rows[0]["audio"], spaced / "my clip.flac")
+    setting.write([{"audio": str(spaced / "my clip.flac"), "text": setting.rows[0]["text"], "language": "en"}])
+    setting.out = spaced / "run"
+    assert setting.run().exit_code == 0
