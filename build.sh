@@ -128,11 +128,19 @@ prepare_tree() {
 
 # --- native build -----------------------------------------------------------------------------------------------------
 
+# GCC 12 compiles ggml's AMX kernels to code that dies at `ldtilecfg` (q4_0, q4_1 and q8_0 models):
+# AMX is off where the compiler knows it.
+no_amx() {
+    local flags="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+    if gcc $flags -E -x c /dev/null >/dev/null 2>&1; then echo "$flags"; fi
+}
+
 # compile SOURCE BUILD TARGET...
 compile() {
     local src=$1 build=$2; shift 2
     need gcc gcc; need g++ g++
     local options=(
+        -DCMAKE_C_FLAGS="$(no_amx)" -DCMAKE_CXX_FLAGS="$(no_amx)"
         -G Ninja -DCMAKE_MAKE_PROGRAM="$venv/bin/ninja" -DCMAKE_BUILD_TYPE=Release
         -DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$build/lib" -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON
         -DWHISPER_BUILD_TESTS=ON -DPADSINK_ROOT="$root/ggml-patch"
