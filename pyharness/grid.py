@@ -19,11 +19,11 @@ class Limits:
 
     beam_size: int = 1  # 1 = greedy; 1..8
     threads: int = 1  # of each worker process; 1..512
-    tokens_per_second: float = 10  # 1..1000
+    tokens_per_second: float = 8  # 1..1000
 
     def max_tokens(self, seconds: float) -> int:
         """Tokens a clip of this length may have; one that wants more runs away and is stopped."""
-        return int(10 + self.tokens_per_second * seconds)
+        return int(8 + self.tokens_per_second * seconds)
 
 
 @dataclass(frozen=True)

@@ -166,13 +166,14 @@ _log = threading.local()  # .errors: the library's error lines in this thread
 @ffi.callback("void(int, const char *, void *)")
 def _on_log(level, text, _):
     if level == GGML_LOG_LEVEL_ERROR:
-        _log.errors = [*getattr(_log, "errors", [])[-9:], ffi.string(text).decode("utf-8", "replace").strip()]
+        _log.errors = [*getattr(_log, "errors", [])[:9], ffi.string(text).decode("utf-8", "replace").strip()]
 
 
-def _last_error() -> str:
+def _first_error() -> str:
+    """The cause: what follows it in the log are only the callers giving up."""
     errors, _log.errors = getattr(_log, "errors", []), []
     # "function: reason" -> "reason"
-    return re.sub(r"^\w+: ", "", errors[-1]) if errors else "unknown reason"
+    return re.sub(r"^\w+: ", "", errors[0]) if errors else "unknown reason"
 
 
 # --- model and state --------------------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ class Model:
         _log.errors = []
         self._handle = self._lib.whisper_init_from_file_with_params_no_state(os.fsencode(self.path), params)
         if not self._handle:
-            raise HarnessError(f"cannot load model '{self.path}': {_last_error()}")
+            raise HarnessError(f"cannot load model '{self.path}': {_first_error()}")
 
     @property
     def handle(self):
@@ -238,7 +239,7 @@ class State:
         _log.errors = []
         self._handle = self._lib.whisper_init_state(model.handle)
         if not self._handle:
-            raise HarnessError(f"cannot create a state of model '{model.path}': {_last_error()}")
+            raise HarnessError(f"cannot create a state of model '{model.path}': {_first_error()}")
         self._callbacks = {}  # keeps cffi's callbacks alive while the library holds them
 
     @property
@@ -270,7 +271,7 @@ class State:
     def _set_params(self, params, what: str) -> None:
         _log.errors = []
         if self._lib.whisper_kv_view_set_state(self.model.handle, self.handle, params) != 0:
-            raise HarnessError(f"the view {what} is refused: {_last_error()}")
+            raise HarnessError(f"the view {what} is refused: {_first_error()}")
 
     def keep_encoding(self, keep: bool) -> None:
         """While on, ``transcribe(None, ...)`` decodes the clip again without encoding it again."""
@@ -317,7 +318,7 @@ class State:
         if keep["raised"]:
             raise keep["raised"][0]
         if code != 0:
-            raise HarnessError(f"decoding failed with code {code}: {_last_error()}")
+            raise HarnessError(f"decoding failed with code {code}: {_first_error()}")
         return self._transcript()
 
     def _full_params(self, decoding: Decoding, on_logits):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pyharness import paths, speech
+from pyharness import audio, paths, speech
 
 TESTS = Path(__file__).parent
 OURS = paths.REPOSITORY / "build"
@@ -39,3 +39,8 @@ def results(process: subprocess.Popen) -> list[dict]:
 
 def request(audio, rule=None, **decoding) -> dict:
     return {"audio": audio, "rule": rule, "decoding": decoding}
+
+
+def audio_of(name: str):
+    """Samples of one clip of a fetched set."""
+    return audio.load(clips(name, 1)[0].audio)

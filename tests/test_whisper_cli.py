@@ -17,8 +17,7 @@ def whisper_cli(*arguments, **environment) -> subprocess.CompletedProcess:
     return subprocess.run(
         [str(CLI), *map(str, arguments)],
         env={**tools.os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )
@@ -103,7 +102,10 @@ def test_profiles_come_from_a_flag_or_the_environment_and_wrong_ones_are_refused
 def test_the_c_example_of_the_readme_transcribes(tiny_en):
     samples = audio.load(JFK)
     result = subprocess.run(
-        [str(tools.OURS / "bin" / "embed"), str(tiny_en), "en"], input=samples.tobytes(), capture_output=True, check=True
+        [str(tools.OURS / "bin" / "embed"), str(tiny_en), "en"],
+        input=samples.tobytes(),
+        capture_output=True,
+        check=True,
     )
     assert "your country" in result.stdout.decode()
     assert b"steps" in result.stderr
