@@ -1,7 +1,7 @@
 """Speech from Debian: the Asterisk voice prompts, one studio speaker per language, with transcripts.
 
 ``asterisk-core-sounds-XX`` holds the transcripts, ``asterisk-core-sounds-XX-g722`` the audio (16 kHz). They
-are downloaded and unpacked by apt-get and dpkg-deb, without root and without touching the system's state.
+are fetched by ``debian``, without root.
 
 The transcripts were written for the voice artist, not for scoring, so prompts whose exact spoken words the
 text does not fix are dropped. ``LIST_FILTERS``, ``TEXT_FILTERS`` and ``AUDIO_FILTERS`` name the reasons in
@@ -12,8 +12,6 @@ import gzip
 import hashlib
 import os
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -26,7 +24,7 @@ import soundfile
 from rich.console import Console
 from rich.progress import track
 
-from pyharness import audio
+from pyharness import audio, debian
 from pyharness.errors import HarnessError
 
 VERSION = "1.6.1-1"
@@ -280,104 +278,22 @@ def _progress(items: list, description: str):
 def download(packages: list[str], folder: Path) -> tuple[str, Path]:
     """Version of the packages and the folder below ``folder`` into which they were unpacked."""
     _require_tools()
-    archives = _download(packages, folder)
+    archives = debian.download(packages, folder)
     for package, archive in archives.items():
         _check_archive(package, archive)
-    root = folder / "root"
-    for archive in archives.values():
-        _run(["dpkg-deb", "-x", str(archive), str(root)], folder, f"unpacking {archive.name}")
-    return _version(archives[packages[0]]), root
+    return debian.version(archives[packages[0]]), debian.unpack(archives.values(), folder)
 
 
 def _require_tools() -> None:
-    missing = [tool for tool in ("apt-get", "dpkg-deb") if shutil.which(tool) is None]
-    if missing:
-        raise HarnessError(
-            f"the Asterisk prompts are Debian packages and need {' and '.join(missing)}, which this system "
-            "lacks: fetch the set on Debian or Ubuntu and copy its folder, or use your own manifest"
-        )
-
-
-def _download(packages: list[str], folder: Path) -> dict[str, Path]:
-    """The .deb file of each package: by the system's package lists if they know it, else by private ones."""
-    get = ["apt-get", "-o", "APT::Sandbox::User=root", "download", *packages]
-    with Console(stderr=True).status(f"downloading {' and '.join(packages)}"):
-        try:
-            _run(get, folder, "download")
-        except HarnessError:
-            private = ["-c", str(_private_apt(folder))]
-            updated = _attempt(["apt-get", *private, "update"], folder, "updating the private package lists")
-            downloaded = _attempt([get[0], *private, *get[1:]], folder, f"downloading {' '.join(packages)}")
-            if downloaded:
-                problems = "; ".join(str(problem) for problem in (updated, downloaded) if problem)
-                raise HarnessError(
-                    f"{problems}. Check the network and that apt's sources name a Debian or Ubuntu "
-                    "mirror with the component main (Ubuntu: universe)"
-                ) from downloaded
-    return {package: _archive(package, folder) for package in packages}
-
-
-def _private_apt(folder: Path) -> Path:
-    """Configuration that keeps all of apt's state in ``folder``; sources, keys and proxy stay the system's.
-
-    The hooks are cleared because some systems use them to delete from the system's cache after an update.
-    """
-    for name in ("state/lists/partial", "cache/archives/partial"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    (folder / "state/status").touch()
-    configuration = folder / "apt.conf"
-    configuration.write_text(
-        f'Dir::State "{folder}/state";\n'
-        f'Dir::State::Lists "{folder}/state/lists";\n'
-        f'Dir::State::status "{folder}/state/status";\n'
-        f'Dir::Cache "{folder}/cache";\n'
-        'Debug::NoLocking "1";\n'
-        'APT::Sandbox::User "root";\n'
-        "#clear APT::Update::Pre-Invoke;\n"
-        "#clear APT::Update::Post-Invoke;\n"
-        "#clear APT::Update::Post-Invoke-Success;\n"
-    )
-    return configuration
-
-
-def _archive(package: str, folder: Path) -> Path:
-    found = sorted(folder.glob(f"{package}_*.deb"))
-    if not found:
-        raise HarnessError(f"apt-get reported success but left no file {package}_*.deb: try again")
-    return found[-1]
+    instead = "fetch the set on Debian or Ubuntu and copy its folder, or use your own manifest"
+    debian.require_tools("the Asterisk prompts are Debian packages and", instead)
 
 
 def _check_archive(package: str, archive: Path) -> None:
     """Results are comparable only on the same recordings, so anything else must be asked for."""
     if _sha256(archive) == SHA256[package]:
         return
-    difference = f"{package} {_version(archive)} is not the {VERSION} that the published results used"
+    difference = f"{package} {debian.version(archive)} is not the {VERSION} that the published results used"
     if os.environ.get(ALLOW_OTHER) != "1":
         raise HarnessError(f"{difference} (sha256 differs): set {ALLOW_OTHER}=1 to use it anyway")
     print(f"Warning: {difference}; your numbers may differ", file=sys.stderr)
-
-
-def _version(archive: Path) -> str:
-    """``1.6.1-1`` from ``NAME_1.6.1-1_all.deb``; apt writes the colon of an epoch as %3a."""
-    return archive.name.split("_")[1].replace("%3a", ":")
-
-
-def _attempt(command: list[str], folder: Path, step: str) -> HarnessError | None:
-    """The failure, if the command failed."""
-    try:
-        _run(command, folder, step)
-    except HarnessError as error:
-        return error
-    return None
-
-
-def _run(command: list[str], folder: Path, step: str) -> None:
-    """Run a tool inside ``folder``; a failure names the step and the tool's last line."""
-    environment = {**os.environ, "LC_ALL": "C"}
-    try:
-        result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace")
-    except OSError as error:
-        raise HarnessError(f"{step} failed: cannot start {command[0]}: {error.strerror}") from error
-    if result.returncode:
-        lines = result.stderr.strip().splitlines() or [f"exit code {result.returncode}"]
-        raise HarnessError(f"{step} failed: {lines[-1]}")

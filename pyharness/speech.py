@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pyharness import asterisk, audio, paths
+from pyharness import asterisk, audio, espeak, hub_speech, paths
 from pyharness.errors import HarnessError
 
 MANIFEST = "manifest.jsonl"  # written last: a set whose folder holds it is complete
@@ -58,15 +59,25 @@ class SpeechSet:
     name: str
     language: str
     licence: str
-    clips: int
-    minutes: float
+    clips: int | None  # None = not known before the set is fetched
+    minutes: float | None
     source: Source
     scoring: dict[str, bool] = field(default_factory=dict)  # strip_diacritics: see strip_diacritics()
+    synthetic: bool = False  # spoken by a machine
 
 
 def _asterisk_set(language: str, clips: int, minutes: float, **scoring: bool) -> SpeechSet:
     source = asterisk.SOURCES[language]
     return SpeechSet(f"asterisk-{language}", language, source.licence, clips, minutes, source, scoring)
+
+
+def _espeak_set(language: str, clips: int, minutes: float) -> SpeechSet:
+    source = espeak.EspeakSource(language)
+    return SpeechSet(f"espeak-{language}", language, espeak.LICENCE, clips, minutes, source, synthetic=True)
+
+
+def _hub_set(name: str, source: hub_speech.HubSource) -> SpeechSet:
+    return SpeechSet(name, source.language, source.licence, None, None, source)
 
 
 SETS: dict[str, SpeechSet] = {
@@ -77,14 +88,31 @@ SETS: dict[str, SpeechSet] = {
         _asterisk_set("fr", 404, 14.3),
         _asterisk_set("it", 434, 12.5),
         _asterisk_set("ru", 456, 13.7),
+        _espeak_set("tr", 60, 3.7),
+        _espeak_set("uz", 60, 3.6),
+        *(_hub_set(f"fleurs-{language}", hub_speech.fleurs(language)) for language in hub_speech.FLEURS),
     )
 }
+COMMON_VOICE = "common-voice-XX"  # how the sets that SETS does not list are called; XX: a language code
+COMMON_VOICE_NAME = re.compile(r"common-voice-([a-z]{2,3}(-[A-Za-z]{2,8})*)")
+
+
+def find(name: str) -> SpeechSet | None:
+    """The set of that name: one of SETS, or one of Common Voice, whose languages are too many to list."""
+    code = COMMON_VOICE_NAME.fullmatch(name)
+    return _hub_set(name, hub_speech.common_voice(code[1])) if code else SETS.get(name)
+
+
+def listed() -> list[SpeechSet]:
+    """SETS, and what was fetched of Common Voice."""
+    cached = sorted(path.parent.name for path in paths.speech_dir().glob(f"*/{MANIFEST}"))
+    return [*SETS.values(), *(find(name) for name in cached if COMMON_VOICE_NAME.fullmatch(name))]
 
 
 def resolve(name_or_path: str | Path) -> tuple[str, list[Clip]]:
     """Name and clips of a registered set (fetched if not cached), a manifest file, or a folder with one."""
     text = str(name_or_path)
-    if text in SETS:
+    if find(text):
         return text, read_manifest(fetch(text) / MANIFEST)
     path = Path(name_or_path)
     if path.is_dir():
@@ -100,7 +128,8 @@ def fetch(name: str, force: bool = False) -> Path:
     The set is built beside its final place and moved there when complete, so an interrupted or failed fetch
     leaves no half set and does not touch an older one.
     """
-    if name not in SETS:
+    item = find(name)
+    if not item:
         raise HarnessError(f"unknown speech '{name}': {_suggestion(name)}")
     folder = paths.speech_dir() / name
     if is_cached(name) and not force:
@@ -109,7 +138,7 @@ def fetch(name: str, force: bool = False) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as temporary:
             complete = Path(temporary) / name
-            _build(SETS[name], complete)
+            _build(item, complete)
             if force or not is_cached(name):  # another process may have been faster
                 shutil.rmtree(folder, ignore_errors=True)
                 complete.replace(folder)
@@ -124,7 +153,8 @@ def is_cached(name: str) -> bool:
 
 def strip_diacritics(name: str) -> bool:
     """Whether scoring must ignore accents because the set's transcripts lack them; False for other names."""
-    return name in SETS and SETS[name].scoring.get("strip_diacritics", False)
+    item = find(name)
+    return item is not None and item.scoring.get("strip_diacritics", False)
 
 
 def sample(clips: Iterable[Clip], n: int, seed: int) -> list[Clip]:
@@ -150,7 +180,8 @@ def _suggestion(text: str) -> str:
         return "no such manifest file or folder"
     close = difflib.get_close_matches(text, SETS, n=1)
     hint = f"did you mean '{close[0]}'? " if close else ""
-    return f"{hint}Known sets: {', '.join(SETS)}; or give the path of a manifest (.jsonl, .csv)"
+    known = f"{', '.join([*SETS, COMMON_VOICE])} (XX: a language code)"
+    return f"{hint}Known sets: {known}; or give the path of a manifest (.jsonl, .csv)"
 
 
 # --- writing a manifest -----------------------------------------------------------------------------------

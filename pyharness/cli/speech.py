@@ -36,11 +36,15 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(as_json):
-    """Show the sets that can be fetched."""
-    rows = [_describe(item) for item in sets.SETS.values()]
+    """Show the sets that can be fetched.
+
+    Those of Common Voice, one per language, are listed when fetched.
+    """
+    rows = [_describe(item) for item in sets.listed()]
     if as_json:
         click.echo(json_format.dumps(rows, indent=2))
     else:
+        click.echo(f"Besides these: {sets.COMMON_VOICE}, XX being a language code of Common Voice.")
         Console().print(_table(rows))
 
 
@@ -48,6 +52,9 @@ def list_(as_json):
     epilog="""\b
 Examples:
   pyharness speech get asterisk-ru
+  pyharness speech get espeak-tr
+  pyharness speech get fleurs-uz
+  pyharness speech get common-voice-uz
   pyharness speech get asterisk-en --force
   pyharness speech get asterisk-en --json | jq .filters
 """
@@ -61,7 +68,8 @@ def get(name, force, as_json):
     if as_json:
         click.echo(json_format.dumps(report, indent=2))
         return
-    click.echo(f"{name}: {report['clips']} clips, {report['minutes']} min, in {report['folder']}")
+    kind = "synthetic clips" if report["synthetic"] else "clips"
+    click.echo(f"{name}: {report['clips']} {kind}, {report['minutes']} min, in {report['folder']}")
     dropped = [f"{reason} {n}" for reason, n in report["filters"].items() if n and reason != "kept"]
     click.echo(f"dropped prompts: {', '.join(dropped) or 'none'}")
 
@@ -76,6 +84,7 @@ def _describe(item: sets.SpeechSet) -> dict:
         "language": item.language,
         **size,
         "licence": item.licence,
+        "synthetic": item.synthetic,
         "cached": cached,
         "folder": str(folder),
     }
@@ -83,7 +92,8 @@ def _describe(item: sets.SpeechSet) -> dict:
 
 def _report(name: str, folder: Path) -> dict:
     counts = json_format.loads((folder / sets.FILTERS).read_text(encoding="utf-8"))
-    return {"name": name, "folder": str(folder), **_size(folder), "filters": counts}
+    synthetic = sets.find(name).synthetic
+    return {"name": name, "folder": str(folder), "synthetic": synthetic, **_size(folder), "filters": counts}
 
 
 def _size(folder: Path) -> dict:
@@ -93,9 +103,12 @@ def _size(folder: Path) -> dict:
 
 def _table(rows: list[dict]) -> Table:
     table = Table(box=None)
-    for title in ("name", "language", "clips", "minutes", "licence", "cached"):
-        table.add_column(title, justify="right" if title in ("clips", "minutes") else "left", no_wrap=True)
+    for title in ("name", "language", "clips", "minutes", "licence", "cached", "note"):
+        wraps, right = title == "licence", title in ("clips", "minutes")
+        table.add_column(title, justify="right" if right else "left", no_wrap=not wraps)
     for row in rows:
-        numbers = (str(row["clips"]), f"{row['minutes']:.1f}")
-        table.add_row(row["name"], row["language"], *numbers, row["licence"], "yes" if row["cached"] else "no")
+        known = row["clips"] is not None
+        numbers = (str(row["clips"]), f"{row['minutes']:.1f}") if known else ("-", "-")
+        marks = ("yes" if row["cached"] else "no", "synthetic" if row["synthetic"] else "")
+        table.add_row(row["name"], row["language"], *numbers, row["licence"], *marks)
     return table
