@@ -114,6 +114,22 @@ def print_tables(rows: Iterable[Mapping[str, Any] | Row], console: Console) -> N
         console.print(Text(_caption(group), style="dim"))
 
 
+def read_rows(run_dir: Path) -> list[Row]:
+    """Rows of a finished run's summary. Raises HarnessError naming a file that is missing or broken."""
+    return _read_rows(run_dir / "summary.json")
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """One table for each model and language, for a README."""
+    blocks = []
+    for group in _groups(rows):
+        lines = [[column.header for column in COLUMNS], ["---:" if column.numeric else "---" for column in COLUMNS]]
+        lines += [[column.show(row) for column in COLUMNS] for row in group]
+        table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        blocks.append(f"**{_group_name(group)}** ({_caption(group)})\n\n{table}\n")
+    return "\n".join(blocks)
+
+
 class _FullWidth:
     """Renders a table as wide as its content, whatever the width of the console."""
 

@@ -88,6 +88,11 @@ class RunDirectory:
         write_json(self.folder / "summary.json", summary)
 
 
+def read_utterances(folder: Path) -> list[dict]:
+    """All rows of a finished run."""
+    return [json.loads(line) for line in (folder / "utterances.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def clip_key(row: dict) -> tuple[str, str, str]:
     return row["model"], row["speech"], row["id"]
 

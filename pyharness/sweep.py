@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import pyharness
-from pyharness import ggml_file, models, native, rules, runner, speech, statistics
+from pyharness import ggml_file, models, native, rules, runner, speech, splits, statistics
 from pyharness.errors import HarnessError
 from pyharness.grid import Grid
 from pyharness.rules import Rule
@@ -75,14 +75,14 @@ class Plan:
 # --- plan -------------------------------------------------------------------------------------------------------------
 
 
-def make_plan(grid: Grid, language: str | None, say: Callable[[str], None]) -> Plan:
+def make_plan(grid: Grid, language: str | None, say: Callable[[str], None], part: str | None = None) -> Plan:
     """Fetch what is missing and check everything that can be checked before the first clip.
 
-    ``language`` is for manifests that do not state one.
+    ``language`` is for manifests that do not state one; ``part``: only the clips of this part of the split.
     """
     build = native.build_info()
     paths = {name: models.resolve(name) for name in grid.models}
-    sets = {name: _clips(name, grid, language) for name in grid.speech}
+    sets = {name: _clips(name, grid, language, part) for name in grid.speech}
     parts = []
     for model, path in paths.items():
         english_only = ggml_file.read_hparams(path).n_vocab < 51865
@@ -96,8 +96,12 @@ def make_plan(grid: Grid, language: str | None, say: Callable[[str], None]) -> P
     return Plan(grid, parts, build)
 
 
-def _clips(name: str, grid: Grid, language: str | None) -> list[Clip]:
+def _clips(name: str, grid: Grid, language: str | None, part: str | None) -> list[Clip]:
     _, clips = speech.resolve(name)
+    if part:
+        clips = splits.split(clips, part)
+        if not clips:
+            raise HarnessError(f"speech '{name}' has no clip in its {part} part")
     if grid.clips is not None:
         clips = speech.sample(clips, grid.clips, grid.seed)
     languages = {clip.language or language for clip in clips}

@@ -2,7 +2,8 @@
 digest of every step's logits. Run as a program, so that two builds never meet in one process.
 
     python digest.py REQUESTS.json
-    REQUESTS.json: {"model": path, "requests": [{"audio": path, "decoding": {...}, "rule": [name, {...}] or null}]}
+    REQUESTS.json: {"model": path, "fresh": new state for each request or one for all,
+                    "requests": [{"audio": path, "decoding": {...}, "rule": [name, {...}] or null}]}
 """
 
 import hashlib
@@ -27,9 +28,14 @@ def digest(state, request) -> dict:
 
 def main():
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    with Model(job["model"]) as model, model.state() as state:
+    with Model(job["model"]) as model:
+        state = model.state()
         for request in job["requests"]:
             print(json.dumps(digest(state, request)), flush=True)
+            if job["fresh"]:
+                state.close()
+                state = model.state()
+        state.close()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pyharness import audio, paths, speech
 TESTS = Path(__file__).parent
 OURS = paths.REPOSITORY / "build"
 STOCK = paths.REPOSITORY / "build-stock"
+JFK = paths.REPOSITORY / "whisper_cpp" / "src" / "samples" / "jfk.wav"
 
 
 def clips(name: str, n: int) -> list[speech.Clip]:
@@ -19,10 +20,15 @@ def clips(name: str, n: int) -> list[speech.Clip]:
     return speech.sample(all_clips, n, seed=1)
 
 
-def start_decoding(build: Path, model: Path, requests: list[dict], folder: Path) -> subprocess.Popen:
-    """Decode the requests, one after the other on one state, in a fresh process with the library of ``build``."""
+def start_decoding(
+    build: Path, model: Path, requests: list[dict], folder: Path, fresh: bool = False
+) -> subprocess.Popen:
+    """Decode the requests, one after the other, in a fresh process with the library of ``build``: on one state, or on
+    a fresh one each."""
     job = folder / f"{build.name}-{len(list(folder.iterdir()))}.json"
-    job.write_text(json.dumps({"model": str(model), "requests": requests}, default=str), encoding="utf-8")
+    job.write_text(
+        json.dumps({"model": str(model), "fresh": fresh, "requests": requests}, default=str), encoding="utf-8"
+    )
     return subprocess.Popen(
         [sys.executable, str(TESTS / "digest.py"), str(job)],
         env={**os.environ, "PADSINK_LIB": str(build / "lib" / "libwhisper.so")},

@@ -33,9 +33,10 @@ def decode(model, requests, folder):
     return tools.results(tools.start_decoding(tools.OURS, model, requests, folder))
 
 
-def test_a_clip_gives_the_same_after_another_clip(tiny_en, speech, tmp_path):
+@pytest.mark.parametrize("beam_size", [1, 5])
+def test_a_clip_gives_the_same_after_another_clip(tiny_en, speech, tmp_path, beam_size):
     x, y = speech
-    first = tools.request(x, TRACK)
+    first = tools.request(x, TRACK, beam_size=beam_size)
     alone = decode(tiny_en, [first], tmp_path)[0]
     among = decode(tiny_en, [first, tools.request(y, OTHER, beam_size=5), first], tmp_path)
     assert among[0] == alone

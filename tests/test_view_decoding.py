@@ -118,15 +118,11 @@ def test_window_follows_the_speech(tiny):
     """jfk.wav: the centre goes from the start to the end, and seldom back."""
     steps = []
     tiny.on_step(steps.append)
-    decode(tiny, rules.PadsinkTrack(budget=192), audio.load(jfk()))
+    decode(tiny, rules.PadsinkTrack(budget=192), audio.load(tools.JFK))
     tiny.on_step(None)
     centres = np.array([step.centre for step in steps if step.kind == "reduced"])
     assert centres[0] < 150 and centres[-1] > 400
     assert np.mean(np.diff(centres) >= -5) > 0.8
-
-
-def jfk():
-    return tools.paths.REPOSITORY / "whisper_cpp" / "src" / "samples" / "jfk.wav"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +130,7 @@ def jfk():
 )
 @pytest.mark.parametrize("rule", [rules.PadsinkTrack(budget=192, tau=0.4), rules.PadsinkTrack(budget=96, tau=1.0)])
 def test_beams_timestamps_and_fallback_decode_to_the_words(tiny, rule, decoding):
-    text = decode(tiny, rule, audio.load(jfk()), **decoding).text.lower()
+    text = decode(tiny, rule, audio.load(tools.JFK), **decoding).text.lower()
     if decoding.get("logprob_thold") != 0.0:  # sampled at temperature 0.8: any words
         assert "fellow americans" in text and "your country" in text
     assert tiny.counters().n_reexec > 0

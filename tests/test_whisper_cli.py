@@ -9,7 +9,6 @@ import pytest
 from pyharness import audio
 
 CLI = tools.OURS / "bin" / "whisper-cli"
-JFK = tools.paths.REPOSITORY / "whisper_cpp" / "src" / "samples" / "jfk.wav"
 WORDS = "fellow americans ask not what your country can do for you ask what you can do for your country"
 
 
@@ -28,7 +27,7 @@ def words(text: str) -> str:
 
 
 def test_prints_the_words_of_the_off_run_and_counters_that_add_up(base, tmp_path):
-    flags = ["-m", base, "-f", JFK, "-nt", "-np", "-bs", 1]
+    flags = ["-m", base, "-f", tools.JFK, "-nt", "-np", "-bs", 1]
     off = whisper_cli(*flags)
     stats = tmp_path / "stats.json"
     view = ["--kv-rule", "padsink-track", "--kv-budget", 192, "--kv-stats", "--kv-stats-json", stats]
@@ -64,7 +63,7 @@ def test_prints_the_words_of_the_off_run_and_counters_that_add_up(base, tmp_path
     ],
 )
 def test_wrong_values_exit_with_2_and_one_line(flags, named):
-    result = whisper_cli("-m", "no-model-is-needed", "-f", JFK, *flags)
+    result = whisper_cli("-m", "no-model-is-needed", "-f", tools.JFK, *flags)
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert flags[0] in result.stderr and named in result.stderr
@@ -77,16 +76,16 @@ def test_unreadable_files_end_with_a_failure_that_names_them(tiny_en, tmp_path):
         result = whisper_cli("-m", tiny_en, "-f", wrong)
         assert result.returncode != 0, wrong
         assert wrong.name in result.stderr
-    both = whisper_cli("-m", tiny_en, "-nt", "-f", text, "-f", JFK)
+    both = whisper_cli("-m", tiny_en, "-nt", "-f", text, "-f", tools.JFK)
     assert both.returncode == 2
     assert WORDS.split()[-1] in both.stdout  # the readable one is done all the same
-    assert whisper_cli("-m", text, "-f", JFK).returncode == 3
+    assert whisper_cli("-m", text, "-f", tools.JFK).returncode == 3
 
 
 def test_profiles_come_from_a_flag_or_the_environment_and_wrong_ones_are_refused(tiny_en, tmp_path):
     profile = tmp_path / "profile.json"
     profile.write_text('{"schema": 1, "rule": "first-step-top", "budget": 300, "model": {"n_text_layer": 4}}')
-    flags = ["-m", tiny_en, "-f", JFK, "-nt", "-np", "--kv-stats"]
+    flags = ["-m", tiny_en, "-f", tools.JFK, "-nt", "-np", "--kv-stats"]
     for result in (whisper_cli(*flags, "--kv-profile", profile), whisper_cli(*flags, WHISPER_KV_PROFILE=str(profile))):
         assert result.returncode == 0
         assert "rule first-step-top, budget 300" in result.stderr
@@ -96,11 +95,11 @@ def test_profiles_come_from_a_flag_or_the_environment_and_wrong_ones_are_refused
     profile.write_text('{"schema": 1, "budget": 96, "model": {"n_text_layer": 6}}')
     result = whisper_cli(*flags, "--kv-profile", profile)
     assert result.returncode == 2 and "another model" in result.stderr and str(profile) in result.stderr
-    assert whisper_cli("-m", tiny_en, "-f", JFK, WHISPER_KV_PROFILE=str(profile)).returncode != 0
+    assert whisper_cli("-m", tiny_en, "-f", tools.JFK, WHISPER_KV_PROFILE=str(profile)).returncode != 0
 
 
 def test_the_c_example_of_the_readme_transcribes(tiny_en):
-    samples = audio.load(JFK)
+    samples = audio.load(tools.JFK)
     result = subprocess.run(
         [str(tools.OURS / "bin" / "embed"), str(tiny_en), "en"],
         input=samples.tobytes(),
@@ -112,6 +111,6 @@ def test_the_c_example_of_the_readme_transcribes(tiny_en):
 
 
 def test_a_view_is_refused_without_flash_attention(tiny_en):
-    result = whisper_cli("-m", tiny_en, "-f", JFK, "-np", "-nfa", "--kv-budget", 192)
+    result = whisper_cli("-m", tiny_en, "-f", tools.JFK, "-np", "-nfa", "--kv-budget", 192)
     assert result.returncode == 2
     assert "flash attention" in result.stderr

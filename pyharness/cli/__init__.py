@@ -8,6 +8,10 @@ import pyharness
 
 COMMANDS = {
     "sweep": "compare selection rules on real recordings",
+    "calibrate": "choose the settings of a view for a model and a language",
+    "evaluate": "confirm a profile on held-out speech",
+    "heads": "find a model's alignment heads and constant sinks",
+    "report": "print the tables of a finished run again",
     "transcribe": "transcribe audio files, with or without a reduced view",
     "models": "get, convert, quantize and synthesise models",
     "speech": "get recordings with transcripts",

@@ -59,12 +59,12 @@ def sweep(models, speech, grid, clips, seed, language, jobs, out, as_json):
       pyharness sweep --models ./ggml-small.bin --speech my/manifest.csv --language de --out runs/mine
     """
     console = Console(stderr=True)
-    jobs = jobs or os.cpu_count() or 1
-    out = out or Path("runs") / datetime.datetime.now().strftime("sweep-%Y%m%d-%H%M%S")
+    jobs = jobs or default_jobs()
+    out = out or new_run_folder("sweep")
 
     grid = grids.override(grids.load(grid), models=models, speech=speech, clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print)
-    rows = _run(plan, out, jobs, console)
+    rows = run_with_progress(plan, out, jobs, console)
     page = report.write_report(out)
 
     if as_json:
@@ -75,7 +75,16 @@ def sweep(models, speech, grid, clips, seed, language, jobs, out, as_json):
     _fail_if_nothing_was_decoded(rows, out)
 
 
-def _run(plan, out, jobs, console):
+def default_jobs() -> int:
+    return os.cpu_count() or 1
+
+
+def new_run_folder(command: str) -> Path:
+    return Path("runs") / datetime.datetime.now().strftime(f"{command}-%Y%m%d-%H%M%S")
+
+
+def run_with_progress(plan, out, jobs, console):
+    """``sweeps.run`` with a progress bar; Ctrl-C says how to continue and exits with 130."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

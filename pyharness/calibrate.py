@@ -1,0 +1,195 @@
+"""Calibration: from a model and validation speech to a profile with its evidence; evaluation on held-out speech.
+
+Candidates stand in a fixed order, the most expensive first. They are tested in that order and the search ends at the
+first that is not Non-inferior, so that the chance of accepting any inferior one stays at 5 % without a correction
+(fixed-sequence testing, Maurer, Hothorn & Lehmacher 1995). Among the accepted ones the cheapest is chosen, if it
+beats the full cache by at least 5 % (speed condition); otherwise the choice is the full cache.
+"""
+
+import dataclasses
+import json
+import statistics as stdlib_statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyharness import ggml_file, rules, statistics
+from pyharness.errors import HarnessError
+from pyharness.rules import PadsinkTrack, Rule
+from pyharness.rundir import write_json
+from pyharness.sweep import Part
+
+SCHEMA = 1
+SPEED_CONDITION = 0.95  # expected cost of a step, relative to the full cache, that a choice must reach
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One candidate's row of the summary, and what a step of it costs relative to the full cache."""
+
+    rule: Rule
+    row: dict
+    reduced_cost: float  # a step that is not re-executed
+    accepted: bool  # by the fixed sequence
+
+    @property
+    def expected_cost(self) -> float:
+        """A re-executed step costs its reduced run and a full one."""
+        return self.reduced_cost + self.row["reexecuted_share"] + self.row["full_share"] * (1 - self.reduced_cost)
+
+
+@dataclass(frozen=True)
+class Choice:
+    rule: Rule
+    reason: str
+    candidates: list[Candidate]
+
+
+def in_sequence(arms: tuple[Rule, ...]) -> list[PadsinkTrack]:
+    """Candidates from the most expensive downwards: by budget, then tau, then sinks, then lookbehind. The order must
+    not depend on data."""
+    candidates = [arm for arm in arms if isinstance(arm, PadsinkTrack)]
+    return sorted(candidates, key=lambda arm: (arm.budget, arm.tau, arm.sink_fraction, arm.lookbehind), reverse=True)
+
+
+def accept(verdicts: list[str]) -> int:
+    """How many of the leading candidates the fixed sequence accepts."""
+    for i, verdict in enumerate(verdicts):
+        if verdict != statistics.NON_INFERIOR:
+            return i
+    return len(verdicts)
+
+
+def choose(arms: tuple[Rule, ...], summary: list[dict], utterances: list[dict]) -> Choice:
+    """Decide from a finished run over validation speech: ``summary`` in the order of ``arms``, and its raw rows."""
+    row_of = dict(zip(arms, summary, strict=True))
+    sequence = in_sequence(arms)
+    n_accepted = accept([row_of[arm]["verdict"] for arm in sequence])
+    candidates = [
+        Candidate(arm, row_of[arm], _reduced_cost(arm, utterances), i < n_accepted) for i, arm in enumerate(sequence)
+    ]
+    accepted = [candidate for candidate in candidates if candidate.accepted]
+    if not accepted:
+        first = candidates[0] if candidates else None
+        why = f"{first.rule.describe()} is {first.row['verdict']}" if first else "there are no candidates"
+        return Choice(rules.Full(), f"full cache: the most expensive candidate was not accepted ({why})", candidates)
+    best = min(accepted, key=lambda candidate: candidate.expected_cost)
+    if best.expected_cost > SPEED_CONDITION:
+        reason = (
+            f"full cache: the cheapest accepted candidate ({best.rule.describe()}) is expected to cost "
+            f"{best.expected_cost:.2f} of a full step, more than {SPEED_CONDITION}"
+        )
+        return Choice(rules.Full(), reason, candidates)
+    reason = (
+        f"cheapest of {len(accepted)} accepted candidates: {best.expected_cost:.2f} of a full step, "
+        f"{best.row['reexecuted_share']:.1%} re-executed"
+    )
+    return Choice(best.rule, reason, candidates)
+
+
+def _reduced_cost(arm: Rule, utterances: list[dict]) -> float:
+    """Median over the clips without any full step of (time per step / time per step of `full` on the same clip)."""
+    full = {row["id"]: row for row in utterances if row["arm"] == rules.Full().describe() and "error" not in row}
+    ratios = [
+        (row["steps_us"] / row["steps"]) / (full[row["id"]]["steps_us"] / full[row["id"]]["steps"])
+        for row in utterances
+        if row["arm"] == arm.describe()
+        and "error" not in row
+        and row["steps"] > 0
+        and row["reduced"] == row["steps"]
+        and full[row["id"]]["steps"] > 0
+    ]
+    return stdlib_statistics.median(ratios) if ratios else 1.0
+
+
+# --- profile ----------------------------------------------------------------------------------------------------------
+
+
+def profile(part: Part, choice: Choice, config: dict) -> dict:
+    """What the library reads (see ggml-patch/src/kv-profile.cpp) plus the evidence for it."""
+    hparams = ggml_file.read_hparams(part.model_path)
+    chosen = next((candidate for candidate in choice.candidates if candidate.rule == choice.rule), None)
+    return {
+        "schema": SCHEMA,
+        "model": {
+            "name": part.model,
+            "sha256": part.model_sha256,
+            "n_text_layer": hparams.n_text_layer,
+            "n_text_head": hparams.n_text_head,
+            "n_text_state": hparams.n_text_state,
+            "n_vocab": hparams.n_vocab,
+        },
+        "language": part.language,
+        "rule": choice.rule.name,
+        **vars(choice.rule),
+        "evidence": {
+            "reason": choice.reason,
+            "speech": part.speech,
+            "part": "validation",
+            "synthetic": any(clip.synthetic for clip in part.clips),
+            **(_evidence(chosen) if chosen else {}),
+            "candidates": [_evidence(candidate) for candidate in choice.candidates],
+            **{key: config[key] for key in ("date", "command", "cpu", "build", "settings")},
+        },
+    }
+
+
+def _evidence(candidate: Candidate) -> dict:
+    columns = (
+        *("budget", "sink_fraction", "tau", "n", "wer", "wer_full", "difference", "bound_upper", "verdict"),
+        *("positions_read", "reexecuted_share", "runaway_clips", "step_ratio", "step_ratio_low", "step_ratio_high"),
+        *("threads", "clips_needed"),
+    )
+    return {
+        "lookbehind": candidate.rule.lookbehind,
+        **{key: candidate.row[key] for key in columns},
+        "expected_cost": round(candidate.expected_cost, 4),
+        "accepted": candidate.accepted,
+    }
+
+
+def write_profile(path: Path, content: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content)
+
+
+def read_profile(path: Path) -> dict:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HarnessError(f"cannot read profile '{path}': {error}") from error
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise HarnessError(f"profile '{path}' is not of schema {SCHEMA}")
+    if not isinstance(content.get("model"), dict) or "name" not in content["model"]:
+        raise HarnessError(f"profile '{path}' does not name its model")
+    return content
+
+
+def rule_of(content: dict, path: Path) -> Rule:
+    """The rule and settings that a profile chooses."""
+    known = {field.name for rule in rules.RULES.values() for field in dataclasses.fields(rule)}
+    try:
+        return rules.make(content.get("rule", "padsink-track"), **{k: v for k, v in content.items() if k in known})
+    except HarnessError as error:
+        raise HarnessError(f"profile '{path}': {error.message}") from error
+
+
+# --- evaluation -------------------------------------------------------------------------------------------------------
+
+
+def check_model(content: dict, part: Part, path: Path) -> None:
+    """HarnessError unless the profile was made for this very model file."""
+    wanted = content["model"].get("sha256")
+    if wanted != part.model_sha256:
+        raise HarnessError(
+            f"profile '{path}' was made for another model: sha256 {str(wanted)[:12]}, "
+            f"that of '{part.model_path}' is {part.model_sha256[:12]}"
+        )
+
+
+def outcome(row: dict) -> str:
+    """Does held-out speech confirm the profile? ``row``: its arm in the summary of the held-out run."""
+    return {
+        statistics.NON_INFERIOR: "reproduced",
+        statistics.INFERIOR: "not reproduced",
+        statistics.INCONCLUSIVE: "inconclusive",
+    }[row["verdict"]]

@@ -1,0 +1,64 @@
+"""pyharness calibrate"""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from pyharness import calibrate as calibration
+from pyharness import grid as grids
+from pyharness import paths, report, rundir, splits
+from pyharness import sweep as sweeps
+from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress
+
+CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
+
+
+@click.command()
+@click.option("--model", required=True, help="Name or path of the model.")
+@click.option("--speech", required=True, help="Speech set by name, or a manifest; its validation part is used.")
+@click.option("--language", help="Language of a manifest that does not state it.")
+@click.option(
+    "--grid",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=CANDIDATES,
+    help="TOML file with the candidates.  [default: calibration/candidates.toml]",
+)
+@click.option("--clips", type=click.IntRange(1), help="Validation clips.  [default: all]")
+@click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: 0]")
+@click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
+@click.option(
+    "--run",
+    "run_folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Run directory; an interrupted run is continued.",
+)
+@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The profile to write.")
+def calibrate(model, speech, language, grid, clips, seed, jobs, run_folder, out):
+    """Choose budget, sink fraction, tau and lookbehind for a model and a language.
+
+    Candidates are tried on the validation part of the speech, from the most expensive one down to the first that is
+    not Non-inferior; the cheapest accepted one is chosen if it beats the full cache by 5 %. The full cache is an
+    honest outcome. The profile carries the evidence.
+
+    \b
+    Examples:
+      pyharness calibrate --model base --speech asterisk-en --clips 150 --out profile.json
+      whisper-cli -m ggml-base.bin -f clip.wav --kv-profile profile.json
+    """
+    console = Console(stderr=True)
+    jobs = jobs or default_jobs()
+    run_folder = run_folder or new_run_folder("calibrate")
+    grid = grids.override(grids.load(grid), models=(model,), speech=(speech,), clips=clips, seed=seed)
+    plan = sweeps.make_plan(grid, language, console.print, part="validation")
+
+    rows = run_with_progress(plan, run_folder, jobs, console)
+    report.write_report(run_folder)
+    choice = calibration.choose(grid.arms, rows, rundir.read_utterances(run_folder))
+    content = calibration.profile(plan.parts[0], choice, sweeps.config(plan, jobs))
+    calibration.write_profile(out, content)
+
+    report.print_tables(rows, Console())
+    console.print(f"choice: {choice.rule.describe()}", highlight=False, soft_wrap=True)
+    console.print(choice.reason, highlight=False, soft_wrap=True)
+    console.print(f"profile: {out}   run: {run_folder}   split: {splits.SPLITS}", highlight=False, soft_wrap=True)

@@ -1,0 +1,61 @@
+"""pyharness evaluate"""
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from pyharness import calibrate as calibration
+from pyharness import grid as grids
+from pyharness import report, rules
+from pyharness import sweep as sweeps
+from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress
+from pyharness.errors import HarnessError
+
+
+@click.command()
+@click.option(
+    "--profile",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Written by calibrate.",
+)
+@click.option("--speech", required=True, help="Speech set by name, or a manifest; its held-out part is used.")
+@click.option("--model", help="Name or path of the model.  [default: the profile's]")
+@click.option("--language", help="Language of a manifest that does not state it.")
+@click.option("--clips", type=click.IntRange(1), help="Held-out clips.  [default: all]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which clips are drawn.")
+@click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
+@click.option("--run", "run_folder", type=click.Path(file_okay=False, path_type=Path), help="Run directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+def evaluate(profile, speech, model, language, clips, seed, jobs, run_folder, as_json):
+    """Confirm a profile on held-out clips, which calibration never saw.
+
+    Prints "reproduced", "not reproduced" or "inconclusive" and, for the last, how many clips would decide it.
+
+    \b
+    Example:
+      pyharness evaluate --profile profile.json --speech asterisk-en
+    """
+    console = Console(stderr=True)
+    jobs = jobs or default_jobs()
+    run_folder = run_folder or new_run_folder("evaluate")
+    content = calibration.read_profile(profile)
+    rule = calibration.rule_of(content, profile)
+    if rule == rules.Full():
+        raise HarnessError(f"profile '{profile}' chooses the full cache: there is nothing to evaluate")
+    model = model or content["model"]["name"]
+    grid = grids.Grid(models=(model,), speech=(speech,), arms=(rules.Full(), rule), clips=clips, seed=seed)
+    plan = sweeps.make_plan(grid, language, console.print, part="held-out")
+    calibration.check_model(content, plan.parts[0], profile)
+
+    rows = run_with_progress(plan, run_folder, jobs, console)
+    report.write_report(run_folder)
+    outcome = calibration.outcome(rows[1])
+    if as_json:
+        click.echo(json.dumps({"outcome": outcome, "run": str(run_folder), **rows[1]}, ensure_ascii=False, indent=1))
+        return
+    report.print_tables(rows, Console())
+    needed = rows[1]["clips_needed"]
+    click.echo(outcome + (f"; about {needed} clips like these would decide it" if needed else ""))

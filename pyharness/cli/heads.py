@@ -1,0 +1,56 @@
+"""pyharness heads"""
+
+import json
+
+import click
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from pyharness import heads as finder
+from pyharness import models
+from pyharness import speech as speeches
+
+
+@click.command()
+@click.option("--model", required=True, help="Name or path of the model.")
+@click.option("--speech", required=True, help="Speech set by name, or a manifest that states its language.")
+@click.option("--clips", type=click.IntRange(1), default=25, show_default=True, help="Clips to look at.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which clips are drawn.")
+@click.option("--json", "as_json", is_flag=True, help="Print alignment_heads and sink_positions as a profile has them.")
+def heads(model, speech, clips, seed, as_json):
+    """Find the alignment heads and the constant sinks of a model.
+
+    A head's score is high if it looks at the audio and walks through it once, from front to back; heads of at least
+    half the best score are listed. Sinks are positions whose attention on the first step stands out over clips of
+    many lengths.
+
+    \b
+    Examples:
+      pyharness heads --model base --speech asterisk-en
+      pyharness heads --model ./ggml-finetuned.bin --speech my/manifest.csv --clips 50 --json
+    """
+    path = models.resolve(model)
+    _, all_clips = speeches.resolve(speech)
+    chosen = speeches.sample(all_clips, clips, seed)
+    found = finder.find(path, track(chosen, "clips", console=Console(stderr=True), transient=True))
+    if as_json:
+        lists = {
+            "alignment_heads": [[layer, head] for layer, head, _ in found.heads],
+            "sink_positions": [position for position, _ in found.sinks],
+        }
+        click.echo(json.dumps(lists))
+        return
+    _print(found)
+
+
+def _print(found):
+    console = Console()
+    table = Table(title=f"alignment heads, from {found.n_clips} clips")
+    for column in ("layer", "head", "score"):
+        table.add_column(column, justify="right")
+    for layer, head, score in found.heads:
+        table.add_row(str(layer), str(head), f"{score:.3f}")
+    console.print(table)
+    sinks = "  ".join(f"{position} ({mass:.1%})" for position, mass in found.sinks[:16])
+    console.print(f"strongest constant sinks (mean first-step attention): {sinks}", highlight=False)
