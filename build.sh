@@ -186,8 +186,15 @@ case $command in
         build_stock
         say "native tests"
         "$venv/bin/ctest" --test-dir "$root/build" -L padsink --output-on-failure --no-tests=error
+        # before the tests, whose processes would fetch them at the same time
+        for model in tiny.en base; do
+            step "get model $model" "See the message above." "$python" -m pyharness models get "$model"
+        done
+        for speech in asterisk-en asterisk-ru; do
+            step "get speech $speech" "See the message above." "$python" -m pyharness speech get "$speech"
+        done
         say "python tests"
-        cd "$root" && exec "$python" -m pytest "$@"
+        cd "$root" && exec "$python" -m pytest -n auto --dist loadfile "$@"
         ;;
     bench)
         setup_venv ""
