@@ -162,8 +162,8 @@ def _run_pool(tasks: list[Task], jobs: int) -> Iterator[list[dict]]:
             try:
                 while queue or running:
                     while queue and len(running) < jobs + 1:
-                        task = queue.popleft()
-                        running[pool.submit(run_task, task)] = task
+                        running[pool.submit(run_task, queue[0])] = queue[0]  # a broken pool refuses: stays queued
+                        queue.popleft()
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         rows = future.result()
                         del running[future]

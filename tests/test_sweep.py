@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import native_tools as tools
@@ -14,7 +16,7 @@ import pytest
 import soundfile
 from click.testing import CliRunner
 
-from pyharness import grid
+from pyharness import grid, runner
 from pyharness.cli import main
 from pyharness.errors import HarnessError
 
@@ -139,6 +141,34 @@ def test_a_clip_that_cannot_be_decoded_is_counted_and_missing_in_all_arms(settin
     assert "1 clips of" in result.stderr
 
 
+def test_a_pool_that_breaks_while_tasks_are_handed_out_loses_none(monkeypatch):
+    """The pool is found broken on the third submit: every task still comes back, once."""
+
+    class BreakingPool:
+        submits = 0
+
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def submit(self, function, task):
+            BreakingPool.submits += 1
+            if BreakingPool.submits == 3:
+                raise BrokenProcessPool
+            future = Future()
+            future.set_result(function(task))
+            return future
+
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", BreakingPool)
+    monkeypatch.setattr(runner, "run_task", lambda task: [task])
+    assert sorted(row for rows in runner.run(list(range(6)), jobs=2) for row in rows) == list(range(6))
+
+
 def test_a_killed_worker_costs_no_clip(setting):
     process = subprocess.Popen(
         [sys.executable, "-m", "pyharness", *setting.arguments, "--jobs", "2"], stdout=subprocess.PIPE, text=True
@@ -152,7 +182,10 @@ def test_a_killed_worker_costs_no_clip(setting):
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(setting):
     process = subprocess.Popen(
-        [sys.executable, "-m", "pyharness", *setting.arguments, "--jobs", "2"], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "pyharness", *setting.arguments, "--jobs", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test runner in the background ignores it
     )
     utterances = setting.out / "utterances.jsonl"
     wait_for(lambda: utterances.exists() and utterances.stat().st_size)
