@@ -1,7 +1,6 @@
 """Which clips choose the settings and which confirm them: fixed by a hash, never by hand or by order."""
 
 import hashlib
-import json
 from pathlib import Path
 
 from pyharness import paths
@@ -41,7 +40,3 @@ def write(speech: str, clips: list[Clip], folder: Path = SPLITS) -> Path:
     except OSError as error:
         raise HarnessError(f"cannot write '{path}': {error.strerror}") from error
     return path
-
-
-def read(path: Path) -> dict[str, list[str]]:
-    return json.loads(path.read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ from rich.console import Console
 from pyharness import calibrate as calibration
 from pyharness import grid as grids
 from pyharness import paths, report, rundir, splits
+from pyharness import speech as speeches
 from pyharness import sweep as sweeps
 from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress
 
@@ -51,6 +52,7 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, run_folder, out)
     run_folder = run_folder or new_run_folder("calibrate")
     grid = grids.override(grids.load(grid), models=(model,), speech=(speech,), clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print, part="validation")
+    split = splits.write(*speeches.resolve(speech))
 
     rows = run_with_progress(plan, run_folder, jobs, console)
     report.write_report(run_folder)
@@ -61,4 +63,4 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, run_folder, out)
     report.print_tables(rows, Console())
     console.print(f"choice: {choice.rule.describe()}", highlight=False, soft_wrap=True)
     console.print(choice.reason, highlight=False, soft_wrap=True)
-    console.print(f"profile: {out}   run: {run_folder}   split: {splits.SPLITS}", highlight=False, soft_wrap=True)
+    console.print(f"profile: {out}   run: {run_folder}   split: {split}", highlight=False, soft_wrap=True)
