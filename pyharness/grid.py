@@ -88,8 +88,9 @@ def _limits(table: dict) -> Limits:
     _only(table, set(ranges), "[decoding]")
     for key, value in table.items():
         low, high = ranges[key]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise HarnessError(f"'{key}' must be a number from {low} to {high}, not {value!r}")
+        kind, name = (int | float, "a number") if key == "tokens_per_second" else (int, "an integer")
+        if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
+            raise HarnessError(f"'{key}' must be {name} from {low} to {high}, not {value!r}")
     return Limits(**table)
 
 

@@ -310,6 +310,8 @@ class State:
         Ctrl-C ends the decoding between two computations and raises KeyboardInterrupt.
         """
         data = np.empty(0, np.float32) if samples is None else _mono(samples)
+        if not self.model.knows_language(decoding.language):
+            raise HarnessError(f"the model does not know the language '{decoding.language}'")
         params, keep = self._full_params(decoding, on_logits)
         _log.errors = []
         code = self._lib.whisper_full_with_state(

@@ -216,8 +216,8 @@ VERDICT = [column.header for column in COLUMNS].index("verdict")
 LEGEND = {
     "sinks": "sink fraction: share of the budget given to sinks",
     "tau": "confidence below which a reduced step is re-executed over the full cache",
-    "read/step": f"mean positions read per decoder step (full cache: {POSITIONS})",
-    "re-exec.": "share of reduced steps that were re-executed",
+    "read/step": f"mean positions that a run through the view reads (full cache: {POSITIONS})",
+    "re-exec.": "share of steps that were executed again over the full cache",
     "diff.": "WER minus WER of the full cache on the same clips, percentage points",
     "bound": "one-sided upper bound of difference minus margin, points; below 0 is Non-inferior",
     "runaway": "clips that had to be stopped",

@@ -22,7 +22,7 @@ class Rule:
 
     def describe(self) -> str:
         """Name and settings, unique among the arms of a run: ``padsink-track budget=192 tau=0.4``."""
-        settings = [f"{field.name}={getattr(self, field.name):g}" for field in dataclasses.fields(self)]
+        settings = [f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self)]
         return " ".join([self.name, *settings])
 
 

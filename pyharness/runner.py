@@ -23,8 +23,6 @@ from pyharness.native import Decoding, Model, State
 from pyharness.rules import Rule
 from pyharness.speech import Clip
 
-TRIES = 2  # a clip whose worker died is tried once more, alone
-
 
 @dataclass(frozen=True)
 class Task:
@@ -62,6 +60,8 @@ def run_task(task: Task) -> list[dict]:
         return _decode_arms(task, _state(task.model_path), samples)
     except HarnessError as error:
         return error_rows(task, error.message)
+    except Exception as error:  # one clip must not end the run
+        return error_rows(task, f"{type(error).__name__}: {error}")
 
 
 def _decode_arms(task: Task, state: State, samples) -> list[dict]:

@@ -89,8 +89,8 @@ def test_profiles_come_from_a_flag_or_the_environment_and_wrong_ones_are_refused
     for result in (whisper_cli(*flags, "--kv-profile", profile), whisper_cli(*flags, WHISPER_KV_PROFILE=str(profile))):
         assert result.returncode == 0
         assert "rule first-step-top, budget 300" in result.stderr
-    overridden = whisper_cli(*flags, "--kv-budget", "20%", WHISPER_KV_PROFILE=str(profile))
-    assert "rule first-step-top, budget 300, " in overridden.stderr
+    overridden = whisper_cli(*flags, "--kv-budget", "10%", WHISPER_KV_PROFILE=str(profile))
+    assert "rule first-step-top, budget 150, " in overridden.stderr
 
     profile.write_text('{"schema": 1, "budget": 96, "model": {"n_text_layer": 6}}')
     result = whisper_cli(*flags, "--kv-profile", profile)
