@@ -152,7 +152,7 @@ def test_program_is_fetched_with_what_the_system_lacks(not_installed, tmp_path, 
     assert command.endswith("--no-install-recommends --download-only install espeak-ng")
     assert "Dir::State::status=/var/lib/dpkg/status" in command and "Dir::Cache=/" in command
     voices, libraries, *_ = (tmp_path / "espeak.log").read_text().splitlines()[0].split("|")
-    assert voices.endswith("/root/usr/lib/x") and libraries.split(":")[0] == voices
+    assert Path(voices).parts[-3:] == ("usr", "lib", "x") and libraries.split(":")[0] == voices
 
 
 @needs_dpkg
