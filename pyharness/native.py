@@ -100,7 +100,7 @@ class Step:
     positions: np.ndarray | None  # [n] int32, ascending; None in full runs
     confidence: float
     sink_mass: float
-    mass: np.ndarray | None  # [n_layer, n_head, n_ctx] float32; None in reduced runs
+    mass: np.ndarray | None  # [n_layer, n_head, positions encoded] float32; None in reduced runs
 
 
 KINDS = ("prompt", "reduced", "full", "reexec")
@@ -240,7 +240,8 @@ class State:
         self._handle = self._lib.whisper_init_state(model.handle)
         if not self._handle:
             raise HarnessError(f"cannot create a state of model '{model.path}': {_first_error()}")
-        self._callbacks = {}  # keeps cffi's callbacks alive while the library holds them
+        self._on_step = ffi.NULL  # keeps cffi's callback alive while the library holds it
+        self._raised = []  # by callbacks during the call of the library
 
     @property
     def handle(self):
@@ -251,7 +252,7 @@ class State:
     def set_view(self, rule: Rule) -> None:
         """Read by this rule from the next clip on. HarnessError with the library's reason if it refuses."""
         lib = self._lib
-        params = ffi.new("struct whisper_kv_view_params *")
+        params = _sized("struct whisper_kv_view_params")
         lib.whisper_kv_view_default_params(params)
         params.rule = lib.whisper_kv_rule_from_name(rule.name.encode())
         params.guard_eot, params.guard_runaway = -1, 0  # rules without guards run without them
@@ -261,7 +262,7 @@ class State:
 
     def set_profile(self, path: str | Path) -> None:
         """Read by a calibrated profile. HarnessError if it is none, or of another model."""
-        params = ffi.new("struct whisper_kv_view_params *")
+        params = _sized("struct whisper_kv_view_params")
         message = ffi.new("char[512]")
         code = self._lib.whisper_kv_view_load_profile(self.model.handle, os.fsencode(path), params, message, 512)
         if code != 0:
@@ -278,8 +279,7 @@ class State:
         self._lib.whisper_kv_view_keep_encoding(self.model.handle, self.handle, keep)
 
     def counters(self) -> Counters:
-        counters = ffi.new("struct whisper_kv_view_counters *")
-        counters.size = ffi.sizeof(counters[0])
+        counters = _sized("struct whisper_kv_view_counters")
         self._lib.whisper_kv_view_get_counters(self.model.handle, self.handle, counters)
         return Counters(**{field.name: getattr(counters, field.name) for field in fields(Counters)})
 
@@ -287,16 +287,19 @@ class State:
         self._lib.whisper_kv_view_reset_counters(self.model.handle, self.handle)
 
     def on_step(self, callback: Callable[[Step], None] | None) -> None:
-        """Call ``callback`` after every run of the decoder; None switches it off."""
+        """Call ``callback`` after every run of the decoder; None switches it off. What it raises ends ``transcribe``."""
         wrapped = ffi.NULL
         if callback:
 
-            @ffi.callback("whisper_kv_view_step_callback")
+            @ffi.callback("whisper_kv_view_step_callback", onerror=self._on_raise)
             def wrapped(_ctx, _state, step, _user_data):
                 callback(_copy_step(step))
 
-        self._callbacks["step"] = wrapped
         self._lib.whisper_kv_view_set_step_callback(self.model.handle, self.handle, wrapped, ffi.NULL)
+        self._on_step = wrapped
+
+    def _on_raise(self, _kind, exception, _traceback):
+        self._raised.append(exception)
 
     def transcribe(
         self,
@@ -306,19 +309,21 @@ class State:
     ) -> Transcript:
         """Decode mono 16 kHz audio, 1-D float; None = the clip given last.
 
-        ``on_logits`` sees a view of each sequence's logits, [n_vocab] float32, before upstream's filters for tokens.
-        Ctrl-C ends the decoding between two computations and raises KeyboardInterrupt.
+        ``on_logits`` sees a view of each sequence's logits, [n_vocab] float32, behind upstream's filters for tokens and
+        before those for timestamps: without timestamps the next token is chosen from these. What a callback raises, and
+        Ctrl-C, ends the decoding between two computations and is raised here.
         """
         data = np.empty(0, np.float32) if samples is None else _mono(samples)
         if not self.model.knows_language(decoding.language):
             raise HarnessError(f"the model does not know the language '{decoding.language}'")
         params, keep = self._full_params(decoding, on_logits)
         _log.errors = []
+        self._raised.clear()
         code = self._lib.whisper_full_with_state(
             self.model.handle, self.handle, params, ffi.from_buffer("float[]", data), len(data)
         )
-        if keep["raised"]:
-            raise keep["raised"][0]
+        if self._raised:
+            raise self._raised[0]
         if code != 0:
             raise HarnessError(f"decoding failed with code {code}: {_first_error()}")
         return self._transcript()
@@ -328,7 +333,7 @@ class State:
         lib = self._lib
         strategy = lib.WHISPER_SAMPLING_BEAM_SEARCH if decoding.beam_size > 1 else lib.WHISPER_SAMPLING_GREEDY
         params = lib.whisper_full_default_params(strategy)
-        keep = {"language": ffi.new("char[]", decoding.language.encode()), "raised": []}
+        keep = {"language": ffi.new("char[]", decoding.language.encode())}
         params.language = keep["language"]
         params.n_threads = decoding.threads
         params.greedy.best_of = decoding.best_of
@@ -341,15 +346,12 @@ class State:
         params.no_context = True
         params.print_progress = False
 
-        def raised(kind, exception, _traceback):
-            keep["raised"].append(exception)
-
-        # called before every computation: gives Python the chance to see Ctrl-C
-        @ffi.callback("bool(void *)", error=True, onerror=raised)
+        # called after every computation: gives Python the chance to see Ctrl-C
+        @ffi.callback("bool(void *)", error=True, onerror=self._on_raise)
         def abort(_):
-            return bool(keep["raised"])
+            return bool(self._raised)
 
-        @ffi.callback("whisper_logits_filter_callback", onerror=raised)
+        @ffi.callback("whisper_logits_filter_callback", onerror=self._on_raise)
         def logits_filter(_ctx, _state, _tokens, _n_tokens, logits, _user_data):
             n_vocab = lib.whisper_n_vocab(self.model.handle)
             on_logits(np.frombuffer(ffi.buffer(logits, 4 * n_vocab), np.float32))
@@ -382,6 +384,13 @@ class State:
 
     def __exit__(self, *_):
         self.close()
+
+
+def _sized(struct: str):
+    """A zeroed struct that says its size, as the library asks of its callers."""
+    new = ffi.new(f"{struct} *")
+    new.size = ffi.sizeof(struct)
+    return new
 
 
 def _mono(samples) -> np.ndarray:

@@ -37,7 +37,7 @@ int main(int argc, char ** argv) {
     }
 
     // 192 positions instead of 1500 at each step, unsure steps once more over all of them
-    struct whisper_kv_view_params view;
+    struct whisper_kv_view_params view = { .size = sizeof(view) };
     whisper_kv_view_default_params(&view);
     view.rule   = WHISPER_KV_RULE_PADSINK_TRACK;
     view.budget = 192;

@@ -4,7 +4,7 @@
 // A view makes a step read only the positions that matter: padding sinks plus a window of audio that follows
 // the speech. The full cache stays in memory, and steps that turn out unsure are executed again over all of it.
 //
-//     struct whisper_kv_view_params kv;
+//     struct whisper_kv_view_params kv = { .size = sizeof(kv) }; // C++: { sizeof(kv) }
 //     whisper_kv_view_default_params(&kv);
 //     kv.rule   = WHISPER_KV_RULE_PADSINK_TRACK;
 //     kv.budget = 192;
@@ -14,7 +14,11 @@
 // Words:   position = index of an encoder output, 20 ms each; row = keys and values of one position in one layer
 // Threads: a context's default may be set while no other thread creates states on it; everything that takes a state
 //          follows upstream's rule: one thread per state at a time, any number of states per context
-// Errors:  functions that return int give 0, or a negative enum whisper_kv_error; they never abort
+// Structs: they only ever grow at their end. The caller sets size to the sizeof it was compiled with before any call; the
+//          library touches nothing behind it and takes what is missing there as default. So a program runs with every
+//          newer library; an older one refuses it
+// Errors:  functions that return int give 0, or a negative enum whisper_kv_error; they never abort. NULL for a context,
+//          params, counters or a path is WHISPER_KV_ERR_PARAM; a NULL state means the context's own state
 
 #ifndef WHISPER_KV_VIEW_H
 #define WHISPER_KV_VIEW_H
@@ -55,14 +59,14 @@ enum whisper_kv_sinks {
 
 enum whisper_kv_error {
     WHISPER_KV_OK              =  0,
-    WHISPER_KV_ERR_PARAM       = -1, // a value out of its range
+    WHISPER_KV_ERR_PARAM       = -1, // a value out of its range, NULL, or a struct of unknown size
     WHISPER_KV_ERR_UNSUPPORTED = -2, // this model, layout or backend cannot have a view
     WHISPER_KV_ERR_FILE        = -3, // a profile that cannot be read, or belongs to another model
     WHISPER_KV_ERR_MEMORY      = -4
 };
 
 struct whisper_kv_view_params {
-    uint32_t size;          // sizeof(struct whisper_kv_view_params), set by whisper_kv_view_default_params()
+    uint32_t size;          // sizeof(struct whisper_kv_view_params), set by the caller
     int32_t  rule;          // enum whisper_kv_rule                                            default OFF
     int32_t  budget;        // positions a reduced step may read, 1..1500                      default 192
     float    sink_fraction; // share of the budget given to sinks, 0..1                        default 0.25
@@ -76,6 +80,7 @@ struct whisper_kv_view_params {
     int32_t  sinks;         // enum whisper_kv_sinks                                           default FIRST_STEP
     int32_t  n_sink_pos;    // entries of sink_pos                                             default 0
     int32_t  n_aheads;      // entries of aheads, 0 = upstream's preset for the model's shape  default 0
+                            // (large-v1 has the shape of large-v2 and gets its preset, with a warning)
 
     int32_t  sink_pos[WHISPER_KV_MAX_SINKS];     // [n_sink_pos] positions 0..1499, strongest first
     int32_t  aheads  [WHISPER_KV_MAX_AHEADS][2]; // [n_aheads] {layer, head} of the decoder
@@ -117,15 +122,15 @@ enum whisper_kv_step_cause {
     WHISPER_KV_CAUSE_RUNAWAY = 3
 };
 
-// what a run of the decoder read and found; valid during the callback only
+// what a run of the decoder read and found; valid during the callback only. Fields behind size are not there
 struct whisper_kv_view_step {
-    uint32_t        size;       // sizeof(struct whisper_kv_view_step)
+    uint32_t        size;       // sizeof(struct whisper_kv_view_step), set by the library
     int32_t         kind;       // enum whisper_kv_step_kind
     int32_t         cause;      // enum whisper_kv_step_cause; of a reduced run: why it will be executed again
     int32_t         n_tokens;   // sequences (or prompt tokens) in the run
     int32_t         n_layer;    // of the decoder
     int32_t         n_head;
-    int32_t         n_ctx;      // positions in the cache
+    int32_t         n_ctx;      // positions encoded: fewer than the model's with a smaller audio_ctx
     int32_t         n_audio;    // audio positions
     int32_t         centre;     // position the alignment heads look at now, -1 = unknown
     int32_t         window_lo;  // first position of the window read
@@ -134,7 +139,7 @@ struct whisper_kv_view_step {
     const int32_t * pos;        // [n_pos], ascending; NULL in full runs
     float           confidence; // probability of the leading sequence's best token; -1 in prompts
     float           sink_mass;  // share of attention on the fixed positions, mean of layers and heads; -1 in full runs
-    const float   * mass;       // [n_layer][n_head][n_ctx] attention of the last token; NULL in reduced runs
+    const float   * mass;       // [n_layer][n_head][n_ctx] attention of the last token, no gaps; NULL in reduced runs
 };
 
 typedef void (*whisper_kv_view_step_callback)(
@@ -144,12 +149,12 @@ typedef void (*whisper_kv_view_step_callback)(
 const char * whisper_kv_rule_name(int rule);
 int          whisper_kv_rule_from_name(const char * name);
 
-void whisper_kv_view_default_params(struct whisper_kv_view_params * params);
+int whisper_kv_view_default_params(struct whisper_kv_view_params * params);
 
 // Can this context run with these parameters? Writes the reason why not into message (at most n_message bytes, may be 0).
 int whisper_kv_view_check(struct whisper_context * ctx, const struct whisper_kv_view_params * params, char * message, size_t n_message);
 
-// Reads a profile (JSON, written by `pyharness calibrate`) into params. ctx may be NULL; with a ctx, the profile must
+// Reads a profile (JSON, written by `pyharness calibrate`) into params. ctx may be NULL here; with a ctx, the profile must
 // be of a model of the same shape. Errors are written into message like above.
 int whisper_kv_view_load_profile(
         struct whisper_context * ctx, const char * path, struct whisper_kv_view_params * params, char * message, size_t n_message);
@@ -162,7 +167,7 @@ int whisper_kv_view_get(struct whisper_context * ctx,       struct whisper_kv_vi
 int whisper_kv_view_set_state(struct whisper_context * ctx, struct whisper_state * state, const struct whisper_kv_view_params * params);
 int whisper_kv_view_get_state(struct whisper_context * ctx, struct whisper_state * state,       struct whisper_kv_view_params * params);
 
-// counters since the state was created or reset; state = NULL means the context's own state
+// counters since the state was created or reset
 int whisper_kv_view_get_counters  (struct whisper_context * ctx, struct whisper_state * state, struct whisper_kv_view_counters * counters);
 int whisper_kv_view_reset_counters(struct whisper_context * ctx, struct whisper_state * state);
 

@@ -108,7 +108,7 @@ bool kv_cli_parse(kv_cli_params & params, int argc, char ** argv, int & i) {
 }
 
 void kv_cli_print_usage() {
-    whisper_kv_view_params params;
+    whisper_kv_view_params params = { sizeof(params) };
     whisper_kv_view_default_params(&params);
 
     fprintf(stderr, "Reduced cross-attention view (padsink) options:\n");
@@ -129,7 +129,7 @@ void kv_cli_print_usage() {
 
 // defaults (or the environment's profile) < profile < flags
 bool kv_cli_apply(const kv_cli_params & params, struct whisper_context * ctx) {
-    whisper_kv_view_params view;
+    whisper_kv_view_params view = { sizeof(view) };
     whisper_kv_view_get(ctx, &view);
 
     char message[512];
@@ -191,7 +191,7 @@ static bool write_json(const char * path, const whisper_kv_view_params & view, c
 }
 
 bool kv_cli_report(const kv_cli_params & params, struct whisper_context * ctx) {
-    whisper_kv_view_params view;
+    whisper_kv_view_params view = { sizeof(view) };
     whisper_kv_view_get(ctx, &view);
 
     whisper_kv_view_counters c;

@@ -26,19 +26,76 @@ int whisper_kv_rule_from_name(const char * name) {
     return -1;
 }
 
-void whisper_kv_view_default_params(struct whisper_kv_view_params * params) {
-    memset(params, 0, sizeof(*params));
+whisper_kv_view_params kv_params_default() {
+    whisper_kv_view_params params = {};
 
-    params->size          = sizeof(*params);
-    params->rule          = WHISPER_KV_RULE_OFF;
-    params->budget        = 192;
-    params->sink_fraction = 0.25f;
-    params->tau           = 0.0f;
-    params->lookbehind    = 0.25f;
-    params->guard_eot     = 50;
-    params->guard_runaway = 25.0f;
-    params->pool          = 3;
-    params->sinks         = WHISPER_KV_SINKS_FIRST_STEP;
+    params.size          = sizeof(params);
+    params.rule          = WHISPER_KV_RULE_OFF;
+    params.budget        = 192;
+    params.sink_fraction = 0.25f;
+    params.tau           = 0.0f;
+    params.lookbehind    = 0.25f;
+    params.guard_eot     = 50;
+    params.guard_runaway = 25.0f;
+    params.pool          = 3;
+    params.sinks         = WHISPER_KV_SINKS_FIRST_STEP;
+
+    return params;
+}
+
+int whisper_kv_view_default_params(struct whisper_kv_view_params * params) {
+    return kv_params_write(kv_params_default(), params).empty() ? WHISPER_KV_OK : WHISPER_KV_ERR_PARAM;
+}
+
+//
+// callers' structs
+//
+
+bool kv_size_is_known(uint32_t size, size_t size_ours) {
+    return size > sizeof(size) && size <= size_ours; // 0 where the caller forgot it
+}
+
+static std::string size_error(const whisper_kv_view_params * params) {
+    if (!params) {
+        return "params is NULL";
+    }
+    if (!kv_size_is_known(params->size, sizeof(*params))) {
+        return "params.size is " + std::to_string(params->size) + ": set it to sizeof(struct whisper_kv_view_params), which is " +
+            std::to_string(sizeof(*params)) + " in this library";
+    }
+
+    return "";
+}
+
+std::string kv_params_read(const whisper_kv_view_params * from, whisper_kv_view_params & to) {
+    const std::string error = size_error(from);
+
+    if (error.empty()) {
+        to = kv_params_default();
+        memcpy((void *) &to, from, from->size);
+        to.size = sizeof(to);
+    }
+
+    return error;
+}
+
+std::string kv_params_write(const whisper_kv_view_params & from, whisper_kv_view_params * to) {
+    const std::string error = size_error(to);
+    if (!error.empty()) {
+        return error;
+    }
+
+    const uint32_t size     = to->size;
+    const auto     defaults = kv_params_default();
+
+    if (memcmp((const char *) &from + size, (const char *) &defaults + size, sizeof(from) - size) != 0) {
+        return "some settings are newer than the program that asks for them";
+    }
+
+    memcpy((void *) to, &from, size);
+    to->size = size;
+
+    return "";
 }
 
 //
@@ -51,7 +108,6 @@ static bool in_range(double x, double lo, double hi) {
 }
 
 std::string kv_params_error(const whisper_kv_view_params & p) {
-    if (p.size != sizeof(p))                        return "params.size is not that of this library's struct: call whisper_kv_view_default_params() first";
     if (!whisper_kv_rule_name(p.rule))              return "unknown rule";
     if (!in_range(p.budget, 1, 1500))               return "budget must be 1..1500 positions";
     if (!in_range(p.sink_fraction, 0, 1))           return "sink fraction must be 0..1";
@@ -229,8 +285,7 @@ bool kv_profile_load(const char * path, const kv_profile_shape * shape, whisper_
         return false;
     }
 
-    whisper_kv_view_params loaded;
-    whisper_kv_view_default_params(&loaded);
+    whisper_kv_view_params loaded = kv_params_default();
 
     try {
         read_profile(json::parse(file), shape, loaded);

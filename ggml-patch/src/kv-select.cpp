@@ -25,7 +25,11 @@ int kv_select_argmax(const float * x, int n) {
 }
 
 int kv_select_capacity(const kv_select_params & params, int n_ctx) {
-    return params.rule == WHISPER_KV_RULE_AUDIO_ONLY ? n_ctx : std::min(params.budget, n_ctx);
+    if (params.rule == WHISPER_KV_RULE_AUDIO_ONLY) {
+        return n_ctx; // all of it may be audio
+    }
+
+    return params.rule == WHISPER_KV_RULE_OFF || params.rule == WHISPER_KV_RULE_FULL || params.budget >= n_ctx ? 0 : params.budget;
 }
 
 // the n positions of largest score outside [skip_lo, skip_hi), ascending; NaN counts as no mass, ties go to the lower position

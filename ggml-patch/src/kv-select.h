@@ -46,5 +46,5 @@ int kv_select_window_lo(int centre, int n, float lookbehind, int n_audio);
 // index of the largest finite value of x[0..n), the lowest one at ties; -1 if there is none
 int kv_select_argmax(const float * x, int n);
 
-// most positions a selection of this rule can hold
+// most positions a selection of this rule can hold; 0 where kv_select() never selects
 int kv_select_capacity(const kv_select_params & params, int n_ctx);

@@ -1,6 +1,7 @@
 #include "kv-view.h"
 
 #include "kv-attn.h"
+#include "kv-profile.h"
 #include "kv-select.h"
 
 #include <algorithm>
@@ -65,7 +66,7 @@ struct kv_view {
 
     // what the run found; each (layer, head, token) writes rows of its own, so threads never meet
     std::vector<float>   align;     // [KV_VIEW_MAX_SEQ][n_ahead][n_ctx] attention of the alignment heads, by row read
-    std::vector<float>   mass;      // [n_layer][n_head][n_ctx] attention of the last token, full runs
+    std::vector<float>   mass;      // [n_layer][n_head][n_ctx encoded] attention of the last token, full runs
     std::vector<float>   sink_mass; // [n_layer][n_head] share on the fixed positions, reduced runs
     std::vector<float>   mean;      // [n_ctx] work
     std::vector<int32_t> pos;       // positions read, for the callback
@@ -87,7 +88,7 @@ kv_view * kv_view_init(const kv_view_cache & cache) {
     if (view) {
         view->cache = cache;
         view->attn  = kv_attn_best();
-        whisper_kv_view_default_params(&view->params);
+        view->params = kv_params_default();
         kv_view_reset_counters(view);
     }
 
@@ -138,9 +139,7 @@ static void allocate(kv_view * view) {
 
     const size_t n_heads = cache.n_layer*cache.n_head;
 
-    const bool reduces = view->params.rule != WHISPER_KV_RULE_FULL;
-
-    view->n_slot = reduces ? kv_select_capacity(view->select, cache.n_ctx) : 0;
+    view->n_slot = kv_select_capacity(view->select, cache.n_ctx);
 
     view->ring_k   .assign(n_heads*view->n_slot*KV_ATTN_DIM, 0);
     view->ring_v   .assign(n_heads*view->n_slot*KV_ATTN_DIM, 0);
@@ -223,7 +222,11 @@ void kv_view_on_encode(kv_view * view, int mel_offset, int n_ctx) {
 }
 
 bool kv_view_has_encoding(kv_view * view, int mel_offset, int n_ctx) {
-    if (!view || !view->keep || view->enc_offset != mel_offset || view->enc_n_ctx != n_ctx) {
+    if (!view) {
+        return false;
+    }
+    if (!view->keep || view->enc_offset != mel_offset || view->enc_n_ctx != n_ctx) {
+        view->enc_offset = -1;
         return false;
     }
 
@@ -330,7 +333,8 @@ void kv_view_on_decode_begin(kv_view * view, int n_tokens, int pos_first, int po
     view->t_begin_us = ggml_time_us();
 
     if (view->retry) {
-        view->kind = WHISPER_KV_STEP_REEXEC;
+        view->kind  = WHISPER_KV_STEP_REEXEC;
+        view->retry = false; // even if this run fails
         return;
     }
 
@@ -400,7 +404,7 @@ static void select(kv_view * view) {
 
     std::fill(mean, mean + view->n_ctx, 0.0f);
     for (size_t i = 0; i < n_heads; ++i) {
-        const float * mass = &view->mass[i*view->cache.n_ctx];
+        const float * mass = &view->mass[i*view->n_ctx];
         for (int pos = 0; pos < view->n_ctx; ++pos) {
             mean[pos] += mass[pos]/n_heads;
         }
@@ -478,7 +482,7 @@ static void report_run(kv_view * view, float confidence) {
     step.n_tokens   = view->n_tokens;
     step.n_layer    = cache.n_layer;
     step.n_head     = cache.n_head;
-    step.n_ctx      = cache.n_ctx;
+    step.n_ctx      = view->n_ctx;
     step.n_audio    = view->n_audio;
     step.centre     = view->centre;
     step.window_lo  = reduced ? sel.window_lo : 0;
@@ -507,7 +511,6 @@ void kv_view_on_decode_end(kv_view * view) {
         select(view);
     }
 
-    view->retry = false;
     count_run(view);
 
     if (view->kind == WHISPER_KV_STEP_PROMPT) {
@@ -570,7 +573,7 @@ static void keep_signals(kv_view * view, int il, int h, int t, const float * wei
     }
 
     if (!reduced && is_last && (prompt || view->callback)) {
-        float * mass = &view->mass[(size_t) i_head*view->cache.n_ctx];
+        float * mass = &view->mass[(size_t) i_head*view->n_ctx];
         for (int i = 0; i < n_rows; ++i) {
             mass[i] = weight[i]*inv;
         }

@@ -1,7 +1,8 @@
 // kv-view: the view of one whisper_state - parameters, ring buffers, step loop, counters
 //
 // whisper.cpp calls the kv_view_on_* functions where something happens (the hooks of patch 0002); in between, the
-// attention op built by kv_view_build_attn() does the reading. All functions take NULL for "no view".
+// attention op built by kv_view_build_attn() does the reading. The hooks, kv_view_is_on() and kv_view_free() take NULL
+// for "no view"; the others need one.
 //
 // Life of a clip:  on_audio -> on_encode -> prompt -> step, step, ...
 //   prompt  full; its last token's attention gives the selection
@@ -20,9 +21,9 @@ struct kv_view;
 struct kv_view_cache {
     int n_layer; // of the decoder
     int n_head;  // of KV_ATTN_DIM elements each
-    int n_ctx;   // positions, 1..KV_ATTN_MAX_ROWS
+    int n_ctx;   // most positions, 1..KV_ATTN_MAX_ROWS
 
-    const ggml_fp16_t * k; // [n_layer][GGML_PAD(n_ctx, 256)][n_head][KV_ATTN_DIM], f16
+    const ggml_fp16_t * k; // [n_layer][GGML_PAD(n_ctx encoded, 256)][n_head][KV_ATTN_DIM], f16
     const ggml_fp16_t * v; // the same
 };
 
@@ -44,7 +45,8 @@ bool kv_view_is_on(const kv_view * view);
 // the state got new audio
 void kv_view_on_audio(kv_view * view, int64_t n_samples);
 
-// May the encoder be skipped because the cache holds this window already? If so, resets the view.
+// May the encoder be skipped because the cache holds this window already? If so, resets the view; if not, the encoder is
+// about to overwrite the cache, and what it held is gone even if it fails.
 bool kv_view_has_encoding(kv_view * view, int mel_offset, int n_ctx);
 
 // the cross-attention cache was written: n_ctx positions from mel frame mel_offset on

@@ -40,6 +40,9 @@ static kv_profile_shape whisper_kv_shape(const whisper_context * ctx) {
 static std::string whisper_kv_unsupported(const whisper_context * ctx) {
     const auto & hparams = ctx->model.hparams;
 
+    if (ctx->kv_view_dtw_wanted && ctx->params.flash_attn) {
+        return "a view needs flash attention on, DTW token timestamps need it off: choose one of them";
+    }
     if (!ctx->params.flash_attn) {
         return "a view needs flash attention (its cache layout); it is switched off";
     }
@@ -98,9 +101,13 @@ static std::string whisper_kv_complete(const whisper_context * ctx, whisper_kv_v
     return "";
 }
 
-// Checks everything; `params` comes back complete. WHISPER_KV_OK, or an error with its reason.
-static int whisper_kv_prepare(const whisper_context * ctx, const whisper_state * state, whisper_kv_view_params & params, std::string & error) {
-    error = kv_params_error(params);
+// Checks everything; `params` receives what was given, complete. WHISPER_KV_OK, or an error with its reason.
+static int whisper_kv_prepare(
+        const whisper_context * ctx, const whisper_state * state, const whisper_kv_view_params * given, whisper_kv_view_params & params, std::string & error) {
+    error = ctx ? kv_params_read(given, params) : "the context is NULL";
+    if (error.empty()) {
+        error = kv_params_error(params);
+    }
     if (!error.empty()) {
         return WHISPER_KV_ERR_PARAM;
     }
@@ -136,6 +143,14 @@ static int whisper_kv_write_message(int code, const std::string & error, char * 
 // hooks
 //
 
+// the view of a state or, if that is NULL, of the context's own; NULL if there is none
+static kv_view * whisper_kv_view_of(whisper_context * ctx, whisper_state * state) {
+    if (!state && ctx) {
+        state = ctx->state;
+    }
+    return state ? state->kv_view : nullptr;
+}
+
 // gives a new state its view, set to the context's default
 static bool whisper_kv_view_attach(whisper_context * ctx, whisper_state * state) {
     const auto & hparams = ctx->model.hparams;
@@ -150,8 +165,9 @@ static bool whisper_kv_view_attach(whisper_context * ctx, whisper_state * state)
 }
 
 // the context's default: off, or the profile named by WHISPER_KV_PROFILE
-static bool whisper_kv_view_init_context(whisper_context * ctx) {
-    whisper_kv_view_default_params(&ctx->kv_view_params);
+static bool whisper_kv_view_init_context(whisper_context * ctx, bool dtw_wanted) {
+    ctx->kv_view_params     = kv_params_default();
+    ctx->kv_view_dtw_wanted = dtw_wanted;
 
     const char * path = getenv("WHISPER_KV_PROFILE");
     if (!path || !*path) {
@@ -226,79 +242,108 @@ static void whisper_kv_view_log(const char * line) {
 //
 
 int whisper_kv_view_check(struct whisper_context * ctx, const struct whisper_kv_view_params * params, char * message, size_t n_message) {
-    whisper_kv_view_params complete = *params;
+    whisper_kv_view_params complete;
     std::string            error;
 
-    const int code = whisper_kv_prepare(ctx, ctx->state, complete, error);
+    const int code = whisper_kv_prepare(ctx, ctx ? ctx->state : nullptr, params, complete, error);
 
     return whisper_kv_write_message(code, error, message, n_message);
 }
 
 int whisper_kv_view_load_profile(
         struct whisper_context * ctx, const char * path, struct whisper_kv_view_params * params, char * message, size_t n_message) {
-    std::string error;
+    if (!path) {
+        return whisper_kv_write_message(WHISPER_KV_ERR_PARAM, "the path is NULL", message, n_message);
+    }
+
+    whisper_kv_view_params loaded;
+    std::string            error;
 
     const kv_profile_shape shape = ctx ? whisper_kv_shape(ctx) : kv_profile_shape {};
 
-    const bool ok = kv_profile_load(path, ctx ? &shape : nullptr, *params, error);
+    if (!kv_profile_load(path, ctx ? &shape : nullptr, loaded, error)) {
+        return whisper_kv_write_message(WHISPER_KV_ERR_FILE, error, message, n_message);
+    }
 
-    return whisper_kv_write_message(ok ? WHISPER_KV_OK : WHISPER_KV_ERR_FILE, error, message, n_message);
+    error = kv_params_write(loaded, params);
+
+    return whisper_kv_write_message(error.empty() ? WHISPER_KV_OK : WHISPER_KV_ERR_PARAM, error, message, n_message);
+}
+
+// large-v1 and large-v2 differ in nothing but their weights
+static bool whisper_kv_preset_is_a_guess(const whisper_context * ctx, const whisper_kv_view_params & params) {
+    return params.rule == WHISPER_KV_RULE_PADSINK_TRACK && params.n_aheads == 0 &&
+        whisper_kv_preset(ctx->model.hparams) == &g_aheads.at(WHISPER_AHEADS_LARGE_V2);
 }
 
 int whisper_kv_view_set_state(struct whisper_context * ctx, struct whisper_state * state, const struct whisper_kv_view_params * params) {
-    whisper_kv_view_params complete = *params;
+    kv_view * view = whisper_kv_view_of(ctx, state);
+    if (!view) {
+        return whisper_kv_fail(__func__, WHISPER_KV_ERR_PARAM, "the state is NULL");
+    }
+
+    whisper_kv_view_params complete;
     std::string            error;
 
-    const int code = whisper_kv_prepare(ctx, state, complete, error);
+    const int code = whisper_kv_prepare(ctx, state ? state : ctx->state, params, complete, error);
     if (code != WHISPER_KV_OK) {
         return whisper_kv_fail(__func__, code, error);
     }
 
-    if (!kv_view_configure(state->kv_view, complete)) {
+    if (!kv_view_configure(view, complete)) {
         return whisper_kv_fail(__func__, WHISPER_KV_ERR_MEMORY, "out of memory for the view");
+    }
+
+    whisper_kv_view_params given;
+    kv_params_read(params, given);
+    if (whisper_kv_preset_is_a_guess(ctx, given)) {
+        WHISPER_LOG_WARN("%s: this model may be large-v1 or large-v2: the alignment heads are those of large-v2, a profile can give others\n", __func__);
     }
 
     return WHISPER_KV_OK;
 }
 
 int whisper_kv_view_set(struct whisper_context * ctx, const struct whisper_kv_view_params * params) {
-    whisper_kv_view_params complete = *params;
+    whisper_kv_view_params complete;
     std::string            error;
 
-    const int code = whisper_kv_prepare(ctx, ctx->state, complete, error);
+    const int code = whisper_kv_prepare(ctx, ctx ? ctx->state : nullptr, params, complete, error);
     if (code != WHISPER_KV_OK) {
         return whisper_kv_fail(__func__, code, error);
     }
 
-    ctx->kv_view_params = *params;
+    kv_params_read(params, ctx->kv_view_params);
 
     return ctx->state ? whisper_kv_view_set_state(ctx, ctx->state, params) : WHISPER_KV_OK;
 }
 
+static int whisper_kv_give(const char * func, const whisper_kv_view_params & from, whisper_kv_view_params * params) {
+    const std::string error = kv_params_write(from, params);
+
+    return error.empty() ? WHISPER_KV_OK : whisper_kv_fail(func, WHISPER_KV_ERR_PARAM, error);
+}
+
 int whisper_kv_view_get(struct whisper_context * ctx, struct whisper_kv_view_params * params) {
-    *params = ctx->kv_view_params;
-    return WHISPER_KV_OK;
+    return ctx ? whisper_kv_give(__func__, ctx->kv_view_params, params) : WHISPER_KV_ERR_PARAM;
 }
 
-int whisper_kv_view_get_state(struct whisper_context *, struct whisper_state * state, struct whisper_kv_view_params * params) {
-    *params = kv_view_get_params(state->kv_view);
-    return WHISPER_KV_OK;
-}
+int whisper_kv_view_get_state(struct whisper_context * ctx, struct whisper_state * state, struct whisper_kv_view_params * params) {
+    const kv_view * view = whisper_kv_view_of(ctx, state);
 
-// the state's view, or that of the context's own state; NULL if there is none
-static kv_view * whisper_kv_view_of(whisper_context * ctx, whisper_state * state) {
-    state = state ? state : ctx->state;
-    return state ? state->kv_view : nullptr;
+    return view ? whisper_kv_give(__func__, kv_view_get_params(view), params) : WHISPER_KV_ERR_PARAM;
 }
 
 int whisper_kv_view_get_counters(struct whisper_context * ctx, struct whisper_state * state, struct whisper_kv_view_counters * counters) {
     const kv_view * view = whisper_kv_view_of(ctx, state);
 
-    if (!view || counters->size != sizeof(*counters)) {
+    if (!view || !counters || !kv_size_is_known(counters->size, sizeof(*counters))) {
         return WHISPER_KV_ERR_PARAM;
     }
 
-    *counters = kv_view_get_counters(view);
+    const uint32_t size = counters->size;
+
+    memcpy(counters, &kv_view_get_counters(view), size);
+    counters->size = size;
 
     return WHISPER_KV_OK;
 }

@@ -5,6 +5,7 @@
 #include "check.h"
 
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -39,8 +40,7 @@ static void test_reads_every_field() {
 }
 
 static void test_missing_fields_keep_defaults() {
-    whisper_kv_view_params p, d;
-    whisper_kv_view_default_params(&d);
+    whisper_kv_view_params p, d = kv_params_default();
 
     CHECK(load(R"({"schema": 1})", p).empty(), "minimal profile");
     CHECK(p.budget == d.budget && p.tau == d.tau && p.rule == WHISPER_KV_RULE_PADSINK_TRACK, "defaults");
@@ -81,8 +81,7 @@ static void test_refusals_name_the_reason() {
     const kv_profile_shape base = { 6, 8, 512, 51865 };
 
     for (const auto & c : cases) {
-        whisper_kv_view_params p;
-        whisper_kv_view_default_params(&p);
+        whisper_kv_view_params p = kv_params_default();
         p.budget = 77;
 
         const std::string error = load(c.text, p, &base);
@@ -102,21 +101,55 @@ static void test_refusals_name_the_reason() {
 }
 
 static void test_ranges() {
-    whisper_kv_view_params p;
-    whisper_kv_view_default_params(&p);
+    whisper_kv_view_params p = kv_params_default();
     CHECK(kv_params_error(p).empty(), "defaults are fine");
 
     p.tau = NAN;
     CHECK(!kv_params_error(p).empty(), "NaN is no tau");
 
-    whisper_kv_view_default_params(&p);
-    p.size = 8;
-    CHECK(!kv_params_error(p).empty(), "another version of the struct");
-
     for (int rule = 0; rule < WHISPER_KV_RULE_COUNT; ++rule) {
         CHECK(whisper_kv_rule_from_name(whisper_kv_rule_name(rule)) == rule, "rule %d", rule);
     }
     CHECK(whisper_kv_rule_from_name("nonsense") == -1 && whisper_kv_rule_from_name(nullptr) == -1 && !whisper_kv_rule_name(99), "unknown rules");
+}
+
+// a caller of an older library: its struct ends behind `tau`, and what follows in its memory is not ours
+struct older_params {
+    uint32_t size = offsetof(whisper_kv_view_params, lookbehind);
+    int32_t  rule, budget;
+    float    sink_fraction, tau;
+    uint32_t not_ours = 0xdeadbeef;
+
+    whisper_kv_view_params * ptr() { return (whisper_kv_view_params *) this; }
+};
+
+static void test_nothing_behind_the_size_of_a_callers_struct_is_touched() {
+    older_params older;
+
+    CHECK(whisper_kv_view_default_params(older.ptr()) == WHISPER_KV_OK && older.budget == 192 && older.tau == 0.0f, "defaults");
+    CHECK(older.size == offsetof(older_params, not_ours) && older.not_ours == 0xdeadbeef, "size stays, nothing is written behind it");
+
+    older.budget = 128;
+
+    whisper_kv_view_params p = {};
+    CHECK(kv_params_read(older.ptr(), p).empty() && p.budget == 128 && p.size == sizeof(p), "read");
+    CHECK(p.lookbehind == 0.25f && p.guard_eot == 50, "what is missing is default");
+
+    p.guard_eot = 7;
+    older.budget = 1;
+    CHECK(!kv_params_write(p, older.ptr()).empty() && older.budget == 1, "a setting it has no place for is not lost silently");
+}
+
+static void test_wrong_sizes_and_null_are_refused() {
+    whisper_kv_view_params p = {}, to = {};
+
+    for (const uint32_t size : { 0u, 4u, (uint32_t) sizeof(p) + 1, 0xffffffffu }) {
+        p.size = size;
+        CHECK(whisper_kv_view_default_params(&p) == WHISPER_KV_ERR_PARAM && p.budget == 0, "size %u: not written", size);
+        CHECK(kv_params_read(&p, to).find("size") != std::string::npos && to.size == 0, "size %u: not read", size);
+    }
+
+    CHECK(whisper_kv_view_default_params(nullptr) == WHISPER_KV_ERR_PARAM && !kv_params_read(nullptr, to).empty(), "NULL");
 }
 
 int main() {
@@ -133,6 +166,8 @@ int main() {
     test_missing_fields_keep_defaults();
     test_refusals_name_the_reason();
     test_ranges();
+    test_nothing_behind_the_size_of_a_callers_struct_is_touched();
+    test_wrong_sizes_and_null_are_refused();
 
     unlink(name);
 

@@ -38,11 +38,7 @@ static void test_every_selection_is_sound() {
                         auto params = make_params(rule, budget);
                         params.sink_fraction = frac;
 
-                        kv_selection sel;
-                        if (!kv_select(params, { mass.data(), 1500, n_audio, centre }, sel)) {
-                            CHECK(sel.fixed.empty() && sel.window_n == 0, "rule %d gave up although it had something", rule);
-                            continue;
-                        }
+                        const auto sel = run(params, mass, n_audio, centre);
 
                         const std::set<int32_t> distinct(sel.fixed.begin(), sel.fixed.end());
 
@@ -64,6 +60,25 @@ static void test_full_and_large_budgets_read_everything() {
     CHECK(!kv_select(make_params(WHISPER_KV_RULE_FULL,          10), { mass.data(), 100, 50, 0 }, out), "full");
     CHECK(!kv_select(make_params(WHISPER_KV_RULE_PADSINK_TRACK, 100), { mass.data(), 100, 50, 0 }, out), "budget = n_ctx");
     CHECK( kv_select(make_params(WHISPER_KV_RULE_PADSINK_TRACK, 99), { mass.data(), 100, 50, 0 }, out), "budget < n_ctx");
+}
+
+static void test_gives_up_where_nothing_is_left_to_read() {
+    const std::vector<float> mass(40, 0.5f);
+
+    auto params = make_params(WHISPER_KV_RULE_PADSINK_TRACK, 8);
+    params.sink_fraction = 1.0f;
+    params.model_sinks   = { 30, 35 };
+
+    kv_selection out;
+    CHECK( kv_select(params, { mass.data(), 40, 20, 0 }, out), "two sinks, no window");
+    CHECK(!kv_select(params, { mass.data(), 40, 40, 0 }, out) && out.fixed.empty() && out.window_n == 0, "no padding: no sinks either");
+}
+
+static void test_no_memory_is_wanted_where_everything_is_read() {
+    CHECK(kv_select_capacity(make_params(WHISPER_KV_RULE_FULL,          10), 100) ==   0, "full");
+    CHECK(kv_select_capacity(make_params(WHISPER_KV_RULE_PADSINK_TRACK, 100), 100) ==  0, "budget = n_ctx");
+    CHECK(kv_select_capacity(make_params(WHISPER_KV_RULE_PADSINK_TRACK, 99), 100) ==  99, "budget < n_ctx");
+    CHECK(kv_select_capacity(make_params(WHISPER_KV_RULE_AUDIO_ONLY,    10), 100) == 100, "all of it may be audio");
 }
 
 static void test_audio_only_ignores_budget_and_padding() {
@@ -152,6 +167,8 @@ static void test_window_and_argmax() {
 int main() {
     test_every_selection_is_sound();
     test_full_and_large_budgets_read_everything();
+    test_gives_up_where_nothing_is_left_to_read();
+    test_no_memory_is_wanted_where_everything_is_read();
     test_audio_only_ignores_budget_and_padding();
     test_stride_is_even();
     test_random_repeats_with_its_seed();
