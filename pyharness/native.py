@@ -287,7 +287,7 @@ class State:
         self._lib.whisper_kv_view_reset_counters(self.model.handle, self.handle)
 
     def on_step(self, callback: Callable[[Step], None] | None) -> None:
-        """Call ``callback`` after every run of the decoder; None switches it off. What it raises ends ``transcribe``."""
+        """Call ``callback`` after every run of the decoder; None switches it off. ``transcribe`` raises what it raises."""
         wrapped = ffi.NULL
         if callback:
 
@@ -316,7 +316,7 @@ class State:
         data = np.empty(0, np.float32) if samples is None else _mono(samples)
         if not self.model.knows_language(decoding.language):
             raise HarnessError(f"the model does not know the language '{decoding.language}'")
-        params, keep = self._full_params(decoding, on_logits)
+        params, _keep = self._full_params(decoding, on_logits)
         _log.errors = []
         self._raised.clear()
         code = self._lib.whisper_full_with_state(

@@ -43,6 +43,15 @@ def test_a_clip_gives_the_same_after_another_clip(tiny_en, speech, tmp_path, bea
     assert among[2] == alone
 
 
+def test_a_clip_gives_the_same_logits_after_another_clip_without_a_view(tiny_en, speech, tmp_path):
+    """Patch 0001: the rows behind the encoder output, which other clips have written, are not attended to."""
+    x, y = (tools.request(clip) for clip in speech)
+    alone = decode(tiny_en, [x], tmp_path)[0]
+    assert decode(tiny_en, [x, y, x], tmp_path)[2] == alone
+    viewed = tools.request(speech[1], TRACK)
+    assert decode(tiny_en, [viewed, tools.request(speech[0], ["off", {}])], tmp_path)[1] == alone
+
+
 def test_the_windows_of_a_long_file_do_not_depend_on_what_came_before(tiny_en, speech, long_file, tmp_path):
     whole = tools.request(long_file, TRACK, timestamps=True)
     alone = decode(tiny_en, [whole], tmp_path)[0]

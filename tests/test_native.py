@@ -77,8 +77,8 @@ def test_rules_here_are_the_rules_of_the_library():
 
 
 def test_settings_of_the_rules_are_fields_of_the_library_with_the_same_default(tiny_en):
-    lib, ffi = library(), native.ffi
-    params = ffi.new("struct whisper_kv_view_params *")
+    lib = library()
+    params = native._sized("struct whisper_kv_view_params")
     lib.whisper_kv_view_default_params(params)
     for name in rules.RULES:
         rule = rules.make(name)
@@ -114,6 +114,139 @@ def test_the_header_is_read_by_cffi_as_it_is():
     ffi = cffi.FFI()
     ffi.cdef("struct whisper_context; struct whisper_state;" + declarations)
     assert ffi.sizeof("struct whisper_kv_view_counters") == 4 + 4 + 14 * 8
+
+
+# --- the C interface --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def handles(tiny_en):
+    with Model(tiny_en) as model, model.state() as state:
+        yield model.handle, state.handle
+
+
+def test_null_is_refused_wherever_it_is_given(handles):
+    lib, null = library(), native.ffi.NULL
+    ctx, state = handles  # a context without a state of its own
+    params = native._sized("struct whisper_kv_view_params")
+    counters = native._sized("struct whisper_kv_view_counters")
+    message = native.ffi.new("char[100]")
+    calls = [
+        lib.whisper_kv_view_default_params(null),
+        lib.whisper_kv_view_check(null, params, message, 100),
+        lib.whisper_kv_view_check(ctx, null, null, 0),
+        lib.whisper_kv_view_load_profile(ctx, null, params, message, 100),
+        lib.whisper_kv_view_set(null, params),
+        lib.whisper_kv_view_set(ctx, null),
+        lib.whisper_kv_view_get(null, params),
+        lib.whisper_kv_view_get(ctx, null),
+        lib.whisper_kv_view_set_state(null, state, params),
+        lib.whisper_kv_view_set_state(ctx, null, params),
+        lib.whisper_kv_view_set_state(ctx, state, null),
+        lib.whisper_kv_view_get_state(ctx, null, params),
+        lib.whisper_kv_view_get_state(ctx, state, null),
+        lib.whisper_kv_view_get_counters(ctx, null, counters),
+        lib.whisper_kv_view_get_counters(ctx, state, null),
+        lib.whisper_kv_view_reset_counters(ctx, null),
+        lib.whisper_kv_view_set_step_callback(null, null, null, null),
+        lib.whisper_kv_view_keep_encoding(ctx, null, True),
+    ]
+    assert set(calls) == {lib.WHISPER_KV_ERR_PARAM}
+    assert b"NULL" in native.ffi.string(message)
+
+
+def test_a_profile_is_not_read_into_a_struct_of_unknown_size(handles, tmp_path):
+    lib, ffi = library(), native.ffi
+    profile = tmp_path / "profile.json"
+    profile.write_text('{"schema": 1}')
+    params, message = ffi.new("struct whisper_kv_view_params *"), ffi.new("char[200]")
+    code = lib.whisper_kv_view_load_profile(handles[0], str(profile).encode(), params, message, 200)
+    assert code == lib.WHISPER_KV_ERR_PARAM and b"size" in ffi.string(message) and params.budget == 0
+
+
+def test_structs_of_older_programs_are_read_and_written_within_their_size(handles):
+    lib, ffi = library(), native.ffi
+    ctx, state = handles
+
+    older = ffi.new("struct whisper_kv_view_params *")
+    older.size = ffi.offsetof("struct whisper_kv_view_params", "lookbehind")
+    older.lookbehind = 77  # not ours to touch
+    assert lib.whisper_kv_view_default_params(older) == 0
+    older.rule, older.budget, older.tau = lib.WHISPER_KV_RULE_STRIDE, 99, 0.5
+    assert lib.whisper_kv_view_set(ctx, older) == lib.whisper_kv_view_set_state(ctx, state, older) == 0
+    older.budget = 0
+    assert lib.whisper_kv_view_get(ctx, older) == 0
+    assert (older.budget, older.tau, older.lookbehind) == (99, 0.5, 77)
+    ours = native._sized("struct whisper_kv_view_params")
+    assert lib.whisper_kv_view_get_state(ctx, state, ours) == 0
+    assert (ours.budget, ours.lookbehind) == (99, 0.25)
+
+    counters = ffi.new("struct whisper_kv_view_counters *")
+    counters.size = ffi.offsetof("struct whisper_kv_view_counters", "n_steps")
+    counters.n_steps = 77
+    assert lib.whisper_kv_view_get_counters(ctx, state, counters) == 0
+    assert (counters.row_size, counters.n_steps) == (2 * 2 * 384, 77)
+
+
+def test_a_view_is_refused_where_token_timestamps_were_asked_for(tiny_en):
+    """Upstream drops DTW under flash attention with a warning; with a view there is a choice to make."""
+    lib, ffi = library(), native.ffi
+    params = lib.whisper_context_default_params()
+    params.use_gpu = False
+    params.dtw_token_timestamps = True
+    params.dtw_aheads_preset = lib.WHISPER_AHEADS_TINY_EN
+    ctx = lib.whisper_init_from_file_with_params_no_state(str(tiny_en).encode(), params)
+    view, message = native._sized("struct whisper_kv_view_params"), ffi.new("char[200]")
+    lib.whisper_kv_view_default_params(view)
+    assert lib.whisper_kv_view_check(ctx, view, message, 200) == 0  # off
+    view.rule = lib.WHISPER_KV_RULE_FULL
+    assert lib.whisper_kv_view_check(ctx, view, message, 200) == lib.WHISPER_KV_ERR_UNSUPPORTED
+    assert b"DTW" in ffi.string(message)
+    lib.whisper_free(ctx)
+
+
+@pytest.mark.parametrize("at", ["prompt", "reduced"])
+def test_what_a_step_callback_raises_ends_the_decoding(tiny_en, at):
+    steps = []
+
+    def fail(step):
+        steps.append(step.kind)
+        if step.kind == at:
+            raise RuntimeError(f"in {at}")
+
+    clip = tools.audio_of("asterisk-en")
+    with Model(tiny_en) as model, model.state() as state:
+        state.set_view(rules.PadsinkTrack())
+        want = state.transcribe(clip, Decoding())
+        state.on_step(fail)
+        with pytest.raises(RuntimeError, match=at):
+            state.transcribe(clip, Decoding())
+        assert steps[-1] == at or len(steps) <= 3  # at most one more run
+        state.on_step(None)
+        assert state.transcribe(clip, Decoding()) == want
+
+
+def test_mass_is_that_of_the_positions_encoded(tiny_en):
+    """With a smaller audio_ctx after a whole encoding, nothing of the larger one is shown."""
+    lib, ffi, steps = library(), native.ffi, []
+    clip = tools.audio_of("asterisk-en")
+    with Model(tiny_en) as model, model.state() as state:
+        state.set_view(rules.Full())
+        state.on_step(steps.append)
+        state.transcribe(clip, Decoding(max_tokens=4))
+        assert steps[0].mass.shape == (4, 6, 1500)
+        steps.clear()
+        params, keep = state._full_params(Decoding(max_tokens=4), None)
+        params.audio_ctx = 512
+        assert keep
+        assert (
+            lib.whisper_full_with_state(model.handle, state.handle, params, ffi.from_buffer("float[]", clip), len(clip))
+            == 0
+        )
+    assert steps
+    for step in steps:
+        assert step.mass.shape == (4, 6, 512)
+        np.testing.assert_allclose(step.mass.sum(axis=2), 1, atol=1e-3)
 
 
 def test_help_needs_no_library():

@@ -29,7 +29,8 @@ def decode(state, rule, samples, **decoding):
 
 
 class Gaps:
-    """Collects the gap of the two best logits at each step."""
+    """Collects the gap of the two best logits at each step: those that the token is chosen from, as without timestamps
+    every filter has been applied to them."""
 
     def __init__(self):
         self.values = []
@@ -134,6 +135,43 @@ def test_beams_timestamps_and_fallback_decode_to_the_words(tiny, rule, decoding)
     if decoding.get("logprob_thold") != 0.0:  # sampled at temperature 0.8: any words
         assert "fellow americans" in text and "your country" in text
     assert tiny.counters().n_reexec > 0
+
+
+def test_the_end_of_text_guard_reads_on_where_a_small_window_stops(tiny):
+    """jfk.wav through 64 positions: the text ends after a few words, unless that step is executed again."""
+    early = decode(tiny, rules.PadsinkTrack(budget=64, guard_eot=-1), audio.load(tools.JFK), max_tokens=60)
+    assert len(early.tokens) < 15 and tiny.counters().n_reexec_eot == 0
+    guarded = decode(tiny, rules.PadsinkTrack(budget=64, guard_eot=50), None, max_tokens=60)
+    assert tiny.counters().n_reexec_eot > 0 and tiny.counters().n_reexec_tau == 0
+    assert len(guarded.tokens) > len(early.tokens)
+    assert guarded.text.startswith(early.text.rstrip(",."))
+
+
+def test_the_runaway_guard_reads_everything_past_its_bound(tiny):
+    """jfk.wav has 11 s: at 0.1 tokens per second, steps are full from the 18th on."""
+    steps = []
+    tiny.on_step(steps.append)
+    decode(tiny, rules.PadsinkTrack(budget=192, guard_runaway=0.1), audio.load(tools.JFK))
+    tiny.on_step(None)
+    kinds = [step.kind for step in steps if step.kind != "prompt"]
+    assert len(kinds) > 20 and set(kinds[:17]) == {"reduced"} and set(kinds[17:]) == {"full"}
+    assert {step.cause for step in steps if step.kind == "full"} == {"runaway"}
+    assert tiny.counters().n_full_runaway == tiny.counters().n_full == len(kinds) - 17
+
+
+@pytest.mark.parametrize("rule", [rules.Full(), rules.PadsinkTrack(budget=128, tau=0.6)])
+def test_threads_do_not_change_the_tokens(tiny, english, rule):
+    for clip in english[:3]:
+        one = decode(tiny, rule, audio.load(clip.audio), max_tokens=60)
+        counters = counts(tiny)
+        for threads in (2, 4):
+            assert decode(tiny, rule, None, max_tokens=60, threads=threads).tokens == one.tokens, clip.id
+            assert counts(tiny) == counters
+
+
+def counts(state) -> dict:
+    """The counters without the times."""
+    return {name: value for name, value in vars(state.counters()).items() if not name.startswith("t_")}
 
 
 def test_new_audio_is_never_decoded_with_a_kept_encoding(tiny, english):

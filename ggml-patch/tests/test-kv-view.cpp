@@ -92,14 +92,14 @@ struct machine {
 
     bool is_ahead(int il, int h) const { return il == 1 && (h == 0 || h == n_head - 1); }
 
-    // queries: the alignment heads look at `target`, the others mostly at SINK
-    void ask(int n, int target) {
+    // queries: the alignment heads look at the token's target, the others mostly at SINK
+    void ask(const std::vector<int> & targets) {
         std::normal_distribution<float> normal;
 
-        n_tokens = n;
+        n_tokens = targets.size();
         q.clear();
         for (int il = 0; il < N_LAYER; ++il) {
-            for (int t = 0; t < n; ++t) {
+            for (const int target : targets) {
                 for (int h = 0; h < n_head; ++h) {
                     const float * key = &kf[row(il, is_ahead(il, h) ? target : SINK % n_ctx, h)];
                     for (int d = 0; d < KV_ATTN_DIM; ++d) {
@@ -142,8 +142,8 @@ struct machine {
         kv_view_on_decode_end(view);
     }
 
-    void prompt(int target, int n_threads = 1) { ask(3, target); run(0, 2, n_threads); }
-    void step  (int target, int n_seq = 1, int n_threads = 1) { ask(n_seq, target); run(9, 9, n_threads); }
+    void prompt(int target, int n_threads = 1) { ask({ 0, 0, target }); run(0, 2, n_threads); }
+    void step  (int target, int n_seq = 1, int n_threads = 1) { ask(std::vector<int>(n_seq, target)); run(9, 9, n_threads); }
 
     // attention of head h of token t over these positions, in double precision
     std::vector<double> plain(int il, int t, int h, const positions & pos, double * result) const {
@@ -356,6 +356,18 @@ static void test_a_shorter_encoding_after_a_longer_one() {
     test_clip(m, 200,   180,     2, 2);
 }
 
+static void test_the_centre_is_that_of_most_sequences() {
+    machine m(6);
+    kv_view_configure(m.view, make_params(m));
+    m.encode(N_CTX, N_AUDIO);
+    m.prompt(40);
+
+    m.ask({ 52, 52, 60 });
+    m.run(9, 9, 2);
+    kv_view_on_logits(m.view, 0.9f, false);
+    CHECK(m.reports.back().step.centre == 52, "centre %d", m.reports.back().step.centre);
+}
+
 static void test_full_rules_never_reduce() {
     machine m(6);
 
@@ -542,6 +554,7 @@ static void test_hooks_without_a_view_do_nothing() {
 int main() {
     test_every_run_equals_plain_attention();
     test_a_shorter_encoding_after_a_longer_one();
+    test_the_centre_is_that_of_most_sequences();
     test_full_rules_never_reduce();
     test_tau_at_its_boundary();
     test_guard_eot_at_its_boundary();
