@@ -287,7 +287,7 @@ class State:
         self._lib.whisper_kv_view_reset_counters(self.model.handle, self.handle)
 
     def on_step(self, callback: Callable[[Step], None] | None) -> None:
-        """Call ``callback`` after every run of the decoder; None switches it off. ``transcribe`` raises what it raises."""
+        """Call ``callback`` after every run of the decoder; None switches it off. ``transcribe`` raises its errors."""
         wrapped = ffi.NULL
         if callback:
 
