@@ -205,6 +205,26 @@ def test_a_view_is_refused_where_token_timestamps_were_asked_for(tiny_en):
     lib.whisper_free(ctx)
 
 
+@pytest.mark.parametrize(("shape", "warnings"), [("large", 1), ("medium", 0)])
+def test_a_preset_that_may_be_the_wrong_one_is_said(shape, warnings):
+    """large-v1 has the shape of large-v2. The model has no weights: only its shape is looked at."""
+    lines = []
+
+    @native.ffi.callback("void(int, const char *, void *)")
+    def log(_level, text, _data):
+        lines.append(native.ffi.string(text).decode())
+
+    model_path = paths.REPOSITORY / "whisper_cpp" / "src" / "models" / f"for-tests-ggml-{shape}.bin"
+    with Model(model_path) as model, model.state() as state:
+        library().whisper_log_set(log, native.ffi.NULL)
+        try:
+            state.set_view(rules.PadsinkTrack())
+            state.set_view(rules.FirstStepTop())
+        finally:
+            library().whisper_log_set(native._on_log, native.ffi.NULL)
+    assert len([line for line in lines if "large-v1" in line]) == warnings
+
+
 @pytest.mark.parametrize("at", ["prompt", "reduced"])
 def test_what_a_step_callback_raises_ends_the_decoding(tiny_en, at):
     steps = []
