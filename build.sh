@@ -19,6 +19,8 @@ usage: ./build.sh [command] [arguments]
   stock    also build upstream + patch 0001 only, into build-stock/, for A/B comparisons
   clean    remove everything this script made inside the repository (models and speech stay in the user's cache)
 
+  sweep and test show the help of their tool with --help.
+
 environment:
   WHISPER_CPP_SRC   whisper.cpp tree of the pinned version to use instead of fetching it (it is copied, not changed)
   PADSINK_HOME      folder for models and speech instead of the user's cache
@@ -30,14 +32,20 @@ EOF
 
 say()  { printf '\033[1m==>\033[0m %s\n' "$*"; }
 die()  { printf 'build.sh: %s\n' "$*" >&2; exit 1; }
+wrong() { printf 'build.sh: %s\n' "$*" >&2; exit 2; } # wrong input
 
-# step NAME HINT COMMAND...: runs the command with its output in a log; on failure shows why and what to do
+# step NAME HINT COMMAND...: runs the command with its output in a log; on failure shows why and what to do.
+# The subshell is no condition (`if`, `||`): inside one, bash would ignore all but the last failure of a function.
 step() {
-    local name=$1 hint=$2; shift 2
+    local name=$1 hint=$2 status; shift 2
     local log=$logs/${name// /-}.log
     mkdir -p "$logs"
     say "$name"
-    if ! "$@" >"$log" 2>&1; then
+    set +e
+    (set -e; "$@") >"$log" 2>&1
+    status=$?
+    set -e
+    if [[ $status != 0 ]]; then
         tail -n 15 "$log" >&2
         die "step '$name' failed (whole output: $log). $hint"
     fi
@@ -48,19 +56,45 @@ unchanged() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 
 upstream() { sed -n "s/^$1 *= *\"\(.*\)\"/\1/p" "$root/whisper_cpp/upstream.toml"; }
 
+# One build.sh at a time in a folder. Where there is no flock, it goes on without.
+lock() {
+    command -v flock >/dev/null || return 0
+    local status=0
+    exec {lock_fd}<"$root"
+    flock -n "$lock_fd" 2>/dev/null || status=$?
+    if [[ $status == 1 ]]; then # held by another
+        say "waiting for another build.sh in this folder"
+        flock "$lock_fd"
+    fi
+}
+
+unlock() {
+    if [[ -n ${lock_fd:-} ]]; then exec {lock_fd}<&-; fi
+}
+
 need() {
     command -v "$1" >/dev/null || die "'$1' is not installed. Install it with your system's packages ($2)."
 }
 
 # --- Python -----------------------------------------------------------------------------------------------------------
 
+# make_venv BASE: .venv, made anew if it was cut short or belongs to another interpreter or folder
+make_venv() {
+    local base=$1 want
+    want="$root $("$base" -c 'import sys; print(sys.base_prefix, sys.version)')"
+    [[ -x $python ]] && unchanged "$venv/.padsink" "$want" && return
+    "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || wrong "'$base' is older than Python 3.11: set PYTHON to a newer one."
+    step "create venv" "Python's venv module is needed (Debian: python3-venv)." "$base" -m venv --clear "$venv"
+    echo "$want" >"$venv/.padsink"
+}
+
+# setup_venv EXTRAS
 setup_venv() {
-    local extras=$1 base=${PYTHON:-python3}
+    local extras=$1 base=${PYTHON:-python3} want
     need "$base" "python3, python3-venv"
-    local want
-    want="$extras $("$base" --version) $root $(sha256sum <"$root/pyproject.toml")"
+    make_venv "$base"
+    want=$(sha256sum <"$root/pyproject.toml")
     unchanged "$venv/.padsink$extras" "$want" && return
-    [[ -x $python ]] || step "create venv" "Python's venv module is needed (Debian: python3-venv)." "$base" -m venv "$venv"
     step "install packages" "pip must reach its package index." \
         "$python" -m pip install --disable-pip-version-check cmake ninja -e "$root$extras"
     echo "$want" >"$venv/.padsink$extras"
@@ -80,21 +114,42 @@ fetch_sdist() {
     [[ ${sum%% *} == "$(upstream sha256)" ]] || die "sha256 of '$sdist' is ${sum%% *}, not the pinned one. Delete the file and run again."
 }
 
-# copy_tree DIR: a fresh upstream tree
+# given_tree DIR: the absolute path of WHISPER_CPP_SRC, which is copied to DIR
+given_tree() {
+    local dir=$1 given
+    given=$(cd "$WHISPER_CPP_SRC" 2>/dev/null && pwd -P) || wrong "WHISPER_CPP_SRC='$WHISPER_CPP_SRC' is no folder."
+    grep -qs "project(\"whisper.cpp\" VERSION $(upstream whisper_cpp))" "$given/CMakeLists.txt" ||
+        wrong "WHISPER_CPP_SRC='$WHISPER_CPP_SRC' is no tree of whisper.cpp $(upstream whisper_cpp)."
+    [[ $given/ != "$dir"/* && $dir/ != "$given"/* ]] ||
+        wrong "WHISPER_CPP_SRC='$WHISPER_CPP_SRC' overlaps '$dir', which build.sh replaces: give another copy."
+    echo "$given"
+}
+
+# digest_tree TREE: changes with every edit of a file that copy_tree copies
+digest_tree() {
+    cd "$1"
+    find . \( -path './build*' -o -path ./.git \) -prune -o -type f -exec stat -c '%n %s %y' {} + | LC_ALL=C sort | sha256sum
+}
+
+# copy_tree GIVEN DIR: a fresh tree of the given one, or of the sdist where GIVEN is empty.
+# All files get the time of now, however old the release is: to ninja, an older file is one it has compiled.
 copy_tree() {
-    rm -rf "$1"
-    if [[ -n ${WHISPER_CPP_SRC:-} ]]; then
-        cp -r "$WHISPER_CPP_SRC" "$1"
-        rm -rf "$1"/build*
+    local given=$1 dir=$2
+    rm -rf "$dir"
+    if [[ -n $given ]]; then
+        cp -r "$given" "$dir"
+        rm -rf "$dir"/build* "$dir/.git"
     else
-        "$python" - "$root/whisper_cpp/$(upstream package)-$(upstream version)" "$(upstream tree)" "$1" <<'PY'
-import pathlib, sys, tarfile
+        "$python" - "$root/whisper_cpp/$(upstream package)-$(upstream version)" "$(upstream tree)" "$dir" <<'PY'
+import pathlib, sys, tarfile, time
 sdist, tree, out = sys.argv[1:]
 prefix = f"{pathlib.Path(sdist).name}/{tree}/"
+now = time.time()
 with tarfile.open(sdist + ".tar.gz") as tar:
     for member in tar:
         if member.name.startswith(prefix):
             member.name = member.name[len(prefix):]
+            member.mtime = now
             tar.extract(member, out, filter="data") if hasattr(tarfile, "data_filter") else tar.extract(member, out)
 PY
     fi
@@ -103,27 +158,44 @@ PY
 # Patches carry no context lines (-U0): the tree must be the pinned one. The ceiling keeps git from finding our repository,
 # inside which it would skip the ignored files silently.
 apply_patches() {
-    local dir=$1; shift
+    local dir=$1 patch; shift
     for patch in "$@"; do
-        GIT_CEILING_DIRECTORIES=$(dirname "$dir") git -C "$dir" apply --unidiff-zero --whitespace=nowarn "$patch" || return
+        GIT_CEILING_DIRECTORIES=$(dirname "$dir") git -C "$dir" apply --unidiff-zero --whitespace=nowarn "$patch"
     done
+}
+
+# keep_times OLD NEW: files that are the same in both trees keep their time, so that only the others are compiled
+keep_times() {
+    "$python" - "$@" <<'PY'
+import filecmp, os, pathlib, sys
+old, new = map(pathlib.Path, sys.argv[1:])
+for file in new.rglob("*"):
+    before = old / file.relative_to(new)
+    if file.is_file() and before.is_file() and filecmp.cmp(before, file, shallow=False):
+        os.utime(file, ns=(before.stat().st_atime_ns, before.stat().st_mtime_ns))
+PY
 }
 
 # prepare_tree DIR PATCH...: upstream's tree with the patches, made anew if any of them changed
 prepare_tree() {
-    local dir=$1 want; shift
-    want="${WHISPER_CPP_SRC:-$(upstream sha256)} $(cat "$@" | sha256sum)"
+    local dir=$1 given="" origin want; shift
+    local new=$root/build/${dir##*/}.new
+    if [[ -n ${WHISPER_CPP_SRC:-} ]]; then
+        given=$(given_tree "$dir")
+        origin="$given $(digest_tree "$given")"
+    else
+        origin=$(upstream sha256)
+    fi
+    want="$origin $(cat "$@" | sha256sum)"
     unchanged "$dir/.padsink" "$want" && return
     need git git
-    if [[ -n ${WHISPER_CPP_SRC:-} ]]; then
-        grep -qs "project(\"whisper.cpp\" VERSION $(upstream whisper_cpp))" "$WHISPER_CPP_SRC/CMakeLists.txt" ||
-            die "WHISPER_CPP_SRC='$WHISPER_CPP_SRC' is no tree of whisper.cpp $(upstream whisper_cpp)."
-    else
-        fetch_sdist
-    fi
-    step "unpack to ${dir##*/}" "Is the disk full?" copy_tree "$dir"
-    step "patch ${dir##*/}"     "The tree must be whisper.cpp $(upstream whisper_cpp) as released." apply_patches "$dir" "$@"
-    echo "$want" >"$dir/.padsink"
+    [[ -n $given ]] || fetch_sdist
+    step "unpack to ${dir##*/}" "Is the disk full?" copy_tree "$given" "$new"
+    step "patch ${dir##*/}"     "The tree must be whisper.cpp $(upstream whisper_cpp) as released." apply_patches "$new" "$@"
+    keep_times "$dir" "$new"
+    echo "$want" >"$new/.padsink"
+    rm -rf "$dir"
+    mv "$new" "$dir"
 }
 
 # --- native build -----------------------------------------------------------------------------------------------------
@@ -146,7 +218,7 @@ compile() {
         -DWHISPER_BUILD_TESTS=ON -DPADSINK_ROOT="$root/ggml-patch"
     )
     if ! unchanged "$build/.padsink" "$root ${options[*]}"; then
-        step "configure ${build##*/}" "See the log for what CMake misses." "$venv/bin/cmake" -S "$src" -B "$build" "${options[@]}"
+        step "configure ${build##*/}" "See the log for what CMake misses." "$venv/bin/cmake" --fresh -S "$src" -B "$build" "${options[@]}"
         echo "$root ${options[*]}" >"$build/.padsink"
     fi
     step "compile ${build##*/}" "A compiler with C++17 is needed (gcc 9 or newer)." "$venv/bin/cmake" --build "$build" --target "$@"
@@ -166,50 +238,83 @@ build_stock() {
 
 # --- commands ---------------------------------------------------------------------------------------------------------
 
-command=${1:-build}
-[[ $# -gt 0 ]] && shift
+run_build() {
+    setup_venv ""
+    build_ours
+    say "done: build/bin/whisper-cli, build/lib/libwhisper.so, .venv/bin/pyharness"
+}
 
-case $command in
-    build)
-        setup_venv ""
-        build_ours
-        say "done: build/bin/whisper-cli, build/lib/libwhisper.so, .venv/bin/pyharness"
-        ;;
-    sweep)
-        setup_venv ""
-        build_ours
-        exec "$python" -m pyharness sweep "$@"
-        ;;
-    test)
-        setup_venv "[test]"
-        build_ours padsink-tests
-        build_stock
-        say "native tests"
-        "$venv/bin/ctest" --test-dir "$root/build" -L padsink --output-on-failure --no-tests=error
-        # before the tests, whose processes would fetch them at the same time
-        for model in tiny.en base; do
-            step "get model $model" "See the message above." "$python" -m pyharness models get "$model"
-        done
-        for speech in asterisk-en asterisk-ru; do
-            step "get speech $speech" "See the message above." "$python" -m pyharness speech get "$speech"
-        done
-        say "python tests"
-        cd "$root" && exec "$python" -m pytest -n auto --dist loadfile "$@"
-        ;;
-    bench)
-        setup_venv ""
-        build_ours padsink-benches
-        for bench in "$root"/build/bin/bench-kv-*; do "$bench"; done
-        ;;
-    stock)
-        setup_venv ""
-        build_ours
-        build_stock
-        say "done: build-stock/bin/whisper-cli"
-        ;;
-    clean)
-        rm -rf "$root"/{build,build-stock,.venv,whisper_cpp/src,whisper_cpp/stock} "$root"/whisper_cpp/*.tar.gz "$root"/*.egg-info
-        ;;
-    -h | --help | help) usage ;;
-    *) usage >&2; die "unknown command '$command'" ;;
-esac
+run_sweep() {
+    setup_venv ""
+    if ! asks_help "$@"; then build_ours; fi
+    unlock
+    exec "$python" -m pyharness sweep "$@"
+}
+
+run_test() {
+    setup_venv "[test]"
+    if ! asks_help "$@"; then prepare_tests; fi
+    unlock
+    cd "$root" && exec "$python" -m pytest -n auto --dist loadfile "$@"
+}
+
+prepare_tests() {
+    build_ours padsink-tests
+    build_stock
+    say "native tests"
+    "$venv/bin/ctest" --test-dir "$root/build" -L padsink --output-on-failure --no-tests=error
+    # before the python tests, whose processes would fetch them at the same time
+    local model speech
+    for model in tiny.en base; do
+        step "get model $model" "See the message above." "$python" -m pyharness models get "$model"
+    done
+    for speech in asterisk-en asterisk-ru; do
+        step "get speech $speech" "See the message above." "$python" -m pyharness speech get "$speech"
+    done
+    say "python tests"
+}
+
+run_bench() {
+    setup_venv ""
+    build_ours padsink-benches
+    local bench
+    for bench in "$root"/build/bin/bench-kv-*; do "$bench"; done
+}
+
+run_stock() {
+    setup_venv ""
+    build_ours
+    build_stock
+    say "done: build-stock/bin/whisper-cli"
+}
+
+run_clean() {
+    rm -rf "$root"/{build,build-stock,.venv,whisper_cpp/src,whisper_cpp/stock} "$root"/whisper_cpp/*.tar.gz "$root"/*.egg-info
+}
+
+asks_help() {
+    local argument
+    for argument in "$@"; do
+        [[ $argument == -h || $argument == --help ]] && return
+    done
+    return 1
+}
+
+main() {
+    local command=${1:-build}
+    [[ $# -gt 0 ]] && shift
+    case $command in
+        build | bench | stock | clean)
+            if asks_help "$@"; then usage; exit; fi
+            [[ $# -eq 0 ]] || wrong "'$command' takes no arguments, not '$1'"
+            ;;
+        sweep | test) ;;
+        -h | --help | help) usage; exit ;;
+        *) wrong "unknown command '$command'; ./build.sh --help lists them" ;;
+    esac
+    lock
+    "run_$command" "$@"
+}
+
+# tests source this file for its functions
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then main "$@"; fi
