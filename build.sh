@@ -82,10 +82,10 @@ need() {
 make_venv() {
     local base=$1 want
     want="$root $("$base" -c 'import sys; print(sys.base_prefix, sys.version)')"
-    [[ -x $python ]] && unchanged "$venv/.padsink" "$want" && return
+    [[ -x $python ]] && unchanged "$venv/.padsink-python" "$want" && return
     "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || wrong "'$base' is older than Python 3.11: set PYTHON to a newer one."
     step "create venv" "Python's venv module is needed (Debian: python3-venv)." "$base" -m venv --clear "$venv"
-    echo "$want" >"$venv/.padsink"
+    echo "$want" >"$venv/.padsink-python"
 }
 
 # setup_venv EXTRAS

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static float * read_samples(FILE * file, int * n_samples) {
     size_t  n    = 0, size = 16000;
@@ -31,9 +32,28 @@ int main(int argc, char ** argv) {
         return 2;
     }
 
+    const char * language = argv[2];
+
+    if (strcmp(language, "auto") != 0 && whisper_lang_id(language) < 0) {
+        return 2; // whisper_lang_id() has said why
+    }
+
+    int     n_samples = 0;
+    float * samples   = read_samples(stdin, &n_samples);
+
+    if (!samples || n_samples == 0) {
+        fprintf(stderr, samples ? "no audio on standard input\n" : "out of memory\n");
+        return 2;
+    }
+
     struct whisper_context * ctx = whisper_init_from_file_with_params(argv[1], whisper_context_default_params());
     if (!ctx) {
         return 1;
+    }
+
+    if (!whisper_is_multilingual(ctx) && strcmp(language, "en") != 0) {
+        fprintf(stderr, "language '%s': the model knows English only\n", language);
+        return 2;
     }
 
     // 192 positions instead of 1500 at each step, unsure steps once more over all of them
@@ -46,16 +66,14 @@ int main(int argc, char ** argv) {
     char message[256];
     if (whisper_kv_view_check(ctx, &view, message, sizeof(message)) != 0 || whisper_kv_view_set(ctx, &view) != 0) {
         fprintf(stderr, "no reduced view: %s\n", message);
+        return 1;
     }
 
-    int     n_samples = 0;
-    float * samples   = read_samples(stdin, &n_samples);
-
     struct whisper_full_params params = whisper_full_default_params(WHISPER_SAMPLING_GREEDY);
-    params.language       = argv[2];
+    params.language       = language;
     params.print_progress = false;
 
-    const int code = samples ? whisper_full(ctx, params, samples, n_samples) : -1;
+    const int code = whisper_full(ctx, params, samples, n_samples);
 
     for (int i = 0; code == 0 && i < whisper_full_n_segments(ctx); ++i) {
         printf("%s\n", whisper_full_get_segment_text(ctx, i));

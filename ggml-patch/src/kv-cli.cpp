@@ -6,7 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#define KV_CLI_N_CTX 1500
+#define KV_CLI_N_CTX      1500
+#define KV_CLI_MIN_BUDGET 64 // smallest that calibration/candidates.toml tries
 
 [[noreturn]] static void fail(const char * flag, const char * value, const char * expected) {
     fprintf(stderr, "error: %s %s: expected %s\n", flag, value, expected);
@@ -127,6 +128,34 @@ void kv_cli_print_usage() {
     fprintf(stderr, "             (budget, sink-frac or tau without rule or profile mean --kv-rule padsink-track)\n\n");
 }
 
+// what each rule may be set to, as in pyharness/rules.py
+static const char * const rule_settings[WHISPER_KV_RULE_COUNT] = {
+    "none",
+    "none",
+    "none",
+    "budget",
+    "budget, seed",
+    "budget, sink_fraction",
+    "budget",
+    "budget, pool",
+    "budget, sink_fraction, lookbehind",
+    "budget, sink_fraction, lookbehind, tau, guard_eot, guard_runaway",
+};
+
+static bool has_setting(int rule, const char * setting) {
+    return strstr(rule_settings[rule], setting) != nullptr;
+}
+
+// was a flag given that the rule ignores?
+static bool is_ignored(bool given, const char * flag, const char * setting, int rule) {
+    if (!given || has_setting(rule, setting)) {
+        return false;
+    }
+
+    fprintf(stderr, "error: %s: rule '%s' has no setting '%s' (it has: %s)\n", flag, whisper_kv_rule_name(rule), setting, rule_settings[rule]);
+    return true;
+}
+
 // defaults (or the environment's profile) < profile < flags
 bool kv_cli_apply(const kv_cli_params & params, struct whisper_context * ctx) {
     whisper_kv_view_params view = { sizeof(view) };
@@ -144,13 +173,31 @@ bool kv_cli_apply(const kv_cli_params & params, struct whisper_context * ctx) {
 
     if (params.has_rule) {
         view.rule = params.rule;
-    } else if (tuned && view.rule == WHISPER_KV_RULE_OFF) {
+    } else if (tuned && params.profile.empty() && view.rule == WHISPER_KV_RULE_OFF) {
         view.rule = WHISPER_KV_RULE_PADSINK_TRACK;
+    }
+
+    if (is_ignored(params.has_budget,        "--kv-budget",    "budget",        view.rule) ||
+        is_ignored(params.has_sink_fraction, "--kv-sink-frac", "sink_fraction", view.rule) ||
+        is_ignored(params.has_tau,           "--kv-tau",       "tau",           view.rule)) {
+        return false;
     }
 
     if (params.has_budget)        view.budget        = params.budget;
     if (params.has_sink_fraction) view.sink_fraction = params.sink_fraction;
     if (params.has_tau)           view.tau           = params.tau;
+
+    // as the sweep measures them: only padsink-track executes steps again or leaves the view
+    if (view.rule != WHISPER_KV_RULE_PADSINK_TRACK) {
+        view.tau           =  0.0f;
+        view.guard_eot     = -1;
+        view.guard_runaway =  0.0f;
+    }
+
+    if (has_setting(view.rule, "budget") && view.budget < KV_CLI_MIN_BUDGET) {
+        fprintf(stderr, "warning: --kv-budget %d: calibration tries no less than %d positions; expect wrong words, repeated at every temperature\n",
+                view.budget, KV_CLI_MIN_BUDGET);
+    }
 
     if (whisper_kv_view_check(ctx, &view, message, sizeof(message)) != WHISPER_KV_OK) {
         fprintf(stderr, "error: --kv-rule %s: %s\n", whisper_kv_rule_name(view.rule), message);
