@@ -126,13 +126,12 @@ def test_only_padsink_track_leaves_the_view_of_a_clip_that_runs_away(tiny_en, tm
         assert (counts["full_runaway"] > 0) == forced, rule
 
 
-def test_a_budget_below_those_of_calibration_is_warned_of_and_ends(tiny_en):
+def test_a_budget_below_those_of_calibration_is_warned_of(tiny_en):
     smallest = min(tomllib.loads(CANDIDATES.read_text())["arms"][0]["budget"])
-    flags = ["-m", tiny_en, "-f", tools.JFK, "-nt", "-np", "-bs", 1, "-bo", 1, "--kv-stats", "--kv-budget"]
+    flags = ["-m", tiny_en, "-f", tools.JFK, "-nt", "-np", "-bs", 1, "-nf", "--kv-budget"]
     result = whisper_cli(*flags, 1)
     assert result.returncode == 0
     assert f"warning: --kv-budget 1: calibration tries no less than {smallest} positions" in result.stderr
-    assert int(re.search(r"steps = (\d+)", result.stderr).group(1)) <= 6 * 224  # upstream's temperatures and tokens
     assert "warning" not in whisper_cli(*flags, smallest).stderr
 
 
@@ -218,7 +217,8 @@ def test_the_c_lines_of_the_readme_compile(tmp_path):
     subprocess.run(command, cwd=paths.REPOSITORY, check=True)
 
 
-def test_a_view_is_refused_without_flash_attention(tiny_en):
-    result = whisper_cli("-m", tiny_en, "-f", tools.JFK, "-np", "-nfa", "--kv-budget", 192)
+@pytest.mark.parametrize("off", [["-nfa"], ["-nfa", "-dtw", "tiny.en"], ["-nfa", "-ng"]])
+def test_a_view_is_refused_without_flash_attention(tiny_en, off):
+    result = whisper_cli("-m", tiny_en, "-f", tools.JFK, "-np", *off, "--kv-budget", 192)
     assert result.returncode == 2
-    assert "flash attention" in result.stderr
+    assert result.stderr.count("\n") == 1 and "flash attention" in result.stderr

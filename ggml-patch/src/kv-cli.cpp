@@ -125,7 +125,8 @@ void kv_cli_print_usage() {
     fprintf(stderr, "             --kv-tau T             [%-7.2f] steps less confident than this are executed again\n",     params.tau);
     fprintf(stderr, "             --kv-stats             print what the steps read, even with -np\n");
     fprintf(stderr, "             --kv-stats-json FILE   write the same to a file\n");
-    fprintf(stderr, "             (budget, sink-frac or tau without rule or profile mean --kv-rule padsink-track)\n\n");
+    fprintf(stderr, "             (budget, sink-frac or tau without rule or profile mean --kv-rule padsink-track;\n");
+    fprintf(stderr, "              the other rules execute no step again and keep to their view, as in the sweep)\n\n");
 }
 
 // what each rule may be set to, as in pyharness/rules.py
