@@ -17,12 +17,12 @@ from pyharness.errors import HarnessError
 class RunDirectory:
     """Opens ``folder`` for the run described by ``config``; continues one that was interrupted.
 
-    ``identity`` is the part of the configuration that decides results: a folder made with another one is refused.
+    ``identity`` names everything that decides the results: a folder made with another one is refused.
     """
 
     def __init__(self, folder: Path, config: dict, identity: dict):
         self.folder = folder
-        self._identity = _digest(identity)
+        self._identity = {name: _digest(value) for name, value in identity.items()}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._write_config(config)
@@ -33,10 +33,12 @@ class RunDirectory:
     def _write_config(self, config: dict) -> None:
         path = self.folder / "run.json"
         if path.exists():
-            if _read_json(path).get("identity") != self._identity:
+            theirs = _read_json(path).get("identity")
+            theirs = theirs if isinstance(theirs, dict) else {}
+            differ = [name for name, digest in self._identity.items() if theirs.get(name) != digest]
+            if differ:
                 raise HarnessError(
-                    f"'{self.folder}' holds a run with another configuration (models, clips, arms, settings or build); "
-                    "give another --out"
+                    f"'{self.folder}' holds a run with another configuration ({', '.join(differ)}): give another folder"
                 )
             return
         if any(self.folder.iterdir()):
@@ -119,5 +121,5 @@ def _read_json(path: Path) -> dict:
         raise HarnessError(f"cannot read '{path}': {error}") from error
 
 
-def _digest(value: dict) -> str:
+def _digest(value) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -1,6 +1,8 @@
 """The sweep: every arm on every clip of every model and speech set, then one honest row per arm."""
 
 import datetime
+import hashlib
+import json
 import os
 import platform
 import shlex
@@ -13,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import pyharness
-from pyharness import ggml_file, models, native, rules, runner, speech, splits, statistics
+from pyharness import ggml_file, models, native, rules, runner, scoring, speech, splits, statistics
 from pyharness.errors import HarnessError
 from pyharness.grid import Grid
 from pyharness.rules import Rule
@@ -41,11 +43,17 @@ class Part:
     model_sha256: str
     speech: str
     clips: list[Clip]
+    clips_sha256: str  # of what the clips are: digest()
     strip_diacritics: bool
 
     @property
     def language(self) -> str:
         return self.clips[0].language
+
+    @property
+    def normaliser(self) -> str:
+        """Name and version of the normaliser that scores the part."""
+        return scoring.normaliser(self.language, self.strip_diacritics).name
 
 
 @dataclass(frozen=True)
@@ -83,14 +91,16 @@ def make_plan(grid: Grid, language: str | None, say: Callable[[str], None], part
     build = native.build_info()
     paths = {name: models.resolve(name) for name in grid.models}
     sets = {name: _clips(name, grid, language, part) for name in grid.speech}
+    digests = {name: digest(clips) for name, clips in sets.items()}
     parts = []
     for model, path in paths.items():
+        model_sha256 = models.sha256(path)
         english_only = ggml_file.read_hparams(path).n_vocab < 51865
         for name, clips in sets.items():
             if english_only and clips[0].language != "en":
                 say(f"{model} knows English only: skipping {name}")
                 continue
-            parts.append(Part(model, path, models.sha256(path), name, clips, speech.strip_diacritics(name)))
+            parts.append(Part(model, path, model_sha256, name, clips, digests[name], speech.strip_diacritics(name)))
     if not parts:
         raise HarnessError("nothing to do: no model of the sweep knows the language of its speech")
     return Plan(grid, parts, build)
@@ -110,6 +120,18 @@ def _clips(name: str, grid: Grid, language: str | None, part: str | None) -> lis
     if len(languages) > 1:
         raise HarnessError(f"speech '{name}' mixes languages ({', '.join(sorted(languages))}): one set, one language")
     return [Clip(**{**clip.__dict__, "language": clip.language or language}) for clip in clips]
+
+
+def digest(clips: list[Clip]) -> str:
+    """Of the clips' texts and recordings. A file that cannot be read will give an error row, so it is no error here."""
+    entries = []
+    for clip in clips:
+        try:
+            recording = models.sha256(clip.audio)
+        except OSError:
+            recording = "unreadable"
+        entries.append([clip.id, clip.text, clip.language, clip.speaker, recording])
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 
 # --- configuration ----------------------------------------------------------------------------------------------------
@@ -133,6 +155,8 @@ def config(plan: Plan, jobs: int) -> dict:
                 "n": len(part.clips),
                 "synthetic": any(clip.synthetic for clip in part.clips),
                 "minutes": round(sum(clip.duration for clip in part.clips) / 60, 2),
+                "clips_sha256": part.clips_sha256,
+                "normaliser": part.normaliser,
             }
             for part in {part.speech: part for part in plan.parts}.values()
         ],
@@ -158,15 +182,14 @@ def config(plan: Plan, jobs: int) -> dict:
 
 
 def identity(plan: Plan) -> dict:
-    """The part of the configuration that decides the results."""
+    """What decides the results; the names are those that a refusal to mix runs shows the user."""
     return {
+        "models": [[part.model, part.model_sha256] for part in plan.parts],
+        "clips": [[part.speech, part.clips_sha256] for part in plan.parts],
+        "normaliser": [part.normaliser for part in plan.parts],
         "arms": [arm.describe() for arm in plan.grid.arms],
-        "limits": asdict(plan.grid.limits),
+        "settings": asdict(plan.grid.limits),
         "build": plan.build["sha256"],
-        "parts": [
-            [part.model_sha256, part.speech, [[clip.id, clip.text, clip.language] for clip in part.clips]]
-            for part in plan.parts
-        ],
     }
 
 

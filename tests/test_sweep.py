@@ -16,7 +16,7 @@ import pytest
 import soundfile
 from click.testing import CliRunner
 
-from pyharness import grid, runner
+from pyharness import grid, runner, scoring
 from pyharness.cli import main
 from pyharness.errors import HarnessError
 
@@ -118,6 +118,36 @@ def test_another_configuration_is_not_mixed_in(setting):
         assert result.exit_code == 2
         assert "another configuration" in result.output
     assert (setting.out / "utterances.jsonl").read_bytes() == before
+
+
+def test_other_recordings_texts_or_normalisers_are_not_mixed_in(setting, monkeypatch):
+    """Same names, same ids: what the files hold and how texts are scored belongs to the run, too."""
+    assert setting.run().exit_code == 0
+    speech = json.loads((setting.out / "run.json").read_text())["speech"][0]
+    assert speech["normaliser"] == scoring.normaliser("en").name
+
+    rows = setting.rows
+    recording = setting.folder / "copy.flac"
+    samples, rate = soundfile.read(rows[0]["audio"])
+    soundfile.write(recording, samples, rate)
+    setting.write([rows[0] | {"audio": str(recording)}, *rows[1:]])
+    setting.out = setting.folder / "copied"
+    assert setting.run().exit_code == 0
+    soundfile.write(recording, samples / 2, rate)
+    result = setting.run()
+    assert result.exit_code == 2 and "(clips)" in result.output
+
+    soundfile.write(recording, samples, rate)
+    assert setting.run().exit_code == 0
+    setting.write([setting.rows[0] | {"text": "something else"}, *rows[1:]])
+    result = setting.run()
+    assert result.exit_code == 2 and "(clips)" in result.output
+
+    setting.write([rows[0] | {"audio": str(recording)}, *rows[1:]])
+    other = scoring.Normaliser("another/2", str.lower)
+    monkeypatch.setattr(scoring, "normaliser", lambda *_: other)
+    result = setting.run()
+    assert result.exit_code == 2 and "(normaliser)" in result.output
 
 
 def test_four_jobs_give_what_one_gives(setting):
