@@ -214,6 +214,11 @@ class Model:
         return code == "auto" or code in {ffi.string(name).decode() for name in known}
 
     @property
+    def end_of_text(self) -> int:
+        """Id of the token that ends a text."""
+        return self._lib.whisper_token_eot(self.handle)
+
+    @property
     def n_layer(self) -> int:
         """Layers of the decoder."""
         return self._lib.whisper_model_n_text_layer(self.handle)

@@ -220,7 +220,7 @@ LEGEND = {
     "re-exec.": "share of steps that were executed again over the full cache",
     "diff.": "WER minus WER of the full cache on the same clips, percentage points",
     "bound": "one-sided upper bound of difference minus margin, points; below 0 is Non-inferior",
-    "runaway": "clips that had to be stopped",
+    "runaway": "clips whose text is longer than speech can be, or was cut by the limit of tokens",
     "step time": "decoder step time relative to the full cache (spread in brackets)",
 }
 

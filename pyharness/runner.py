@@ -19,7 +19,7 @@ from pathlib import Path
 from pyharness import audio, rules, scoring
 from pyharness.errors import HarnessError
 from pyharness.grid import Limits
-from pyharness.native import Decoding, Model, State
+from pyharness.native import Decoding, Model, State, Transcript
 from pyharness.rules import Rule
 from pyharness.speech import Clip
 
@@ -79,15 +79,26 @@ def _decode_arms(task: Task, state: State, samples) -> list[dict]:
 
     rows: list = [None] * len(task.arms)
     for i in _rotated(len(task.arms), task.index):
-        rows[i] = _decode_arm(task, task.arms[i], state, decoding) | {"encode_s": round(encode_s, 4)}
+        rows[i] = _decode_arm(task, task.arms[i], state, decoding, seconds) | {"encode_s": round(encode_s, 4)}
     return rows
+
+
+def runs_away(transcript: Transcript, end_of_text: int, seconds: float, limits: Limits) -> bool:
+    """Whether a text is longer than speech of this length can be, or a window of it was cut by the limit of tokens.
+
+    Decoded without timestamps, every window is one segment and ends with an end of text unless it was cut. Only the
+    text is looked at, so that the answer is the same for every rule, `off` included.
+    """
+    n_ended = transcript.tokens.count(end_of_text)
+    was_cut = n_ended < len(transcript.segments)
+    return was_cut or len(transcript.tokens) - n_ended > limits.max_tokens(seconds)
 
 
 def _rotated(n: int, start: int) -> list[int]:
     return [(start + i) % n for i in range(n)]
 
 
-def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding) -> dict:
+def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding, seconds: float) -> dict:
     state.set_view(arm)
     state.reset_counters()
     begin = time.perf_counter()
@@ -106,7 +117,7 @@ def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding) -> dict
         "insertions": counts.insertions,
         "reference_words": counts.reference_words,
         "tokens": len(transcript.tokens),
-        "runaway": counters.n_steps >= decoding.max_tokens,
+        "runaway": runs_away(transcript, state.model.end_of_text, seconds, task.limits),
         "steps": counters.n_steps,
         "reduced": counters.n_reduced,
         "full": counters.n_full,

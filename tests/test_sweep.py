@@ -12,13 +12,15 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import native_tools as tools
+import numpy as np
 import pytest
 import soundfile
 from click.testing import CliRunner
 
-from pyharness import grid, runner, scoring
+from pyharness import audio, grid, rules, runner, scoring
 from pyharness.cli import main
 from pyharness.errors import HarnessError
+from pyharness.native import Decoding, Model, Segment, Transcript
 
 GRID = """
 models = ["tiny.en"]
@@ -318,3 +320,49 @@ def test_works_from_a_folder_with_spaces(setting):
     setting.write([{"audio": str(spaced / "my clip.flac"), "text": setting.rows[0]["text"], "language": "en"}])
     setting.out = spaced / "run"
     assert setting.run().exit_code == 0
+
+
+LIMITS = grid.Limits()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rule", "runs_away"),
+    [
+        (2, rules.Off(), False),
+        (2, rules.AudioOnly(), True),
+        (28, rules.Off(), False),
+        (28, rules.Random(budget=32), True),  # stopped by upstream's 220 tokens, fewer than 8 per second
+        (65, rules.Off(), False),
+        (65, rules.AudioOnly(), True),  # one window of three is cut
+    ],
+)
+def test_a_clip_that_runs_away_is_recognised_at_any_length(tiny, seconds, rule, runs_away):
+    samples = np.resize(audio.load(tools.JFK), seconds * 16000)
+    tiny.set_view(rule)
+    transcript = tiny.transcribe(samples, Decoding(max_tokens=LIMITS.max_tokens(seconds)))
+    assert runner.runs_away(transcript, tiny.model.end_of_text, seconds, LIMITS) == runs_away
+
+
+@pytest.mark.parametrize("seconds", [2, 28])
+def test_upstreams_own_attention_runs_away_too(tiny, seconds):
+    """Rule `off` has no counters; here the limit is too small for the words that are said."""
+    few = grid.Limits(tokens_per_second=1)
+    samples = np.resize(audio.load(tools.JFK), seconds * 16000)
+    tiny.set_view(rules.Off())
+    transcript = tiny.transcribe(samples, Decoding(max_tokens=3))
+    assert runner.runs_away(transcript, tiny.model.end_of_text, seconds, few)
+
+
+def test_a_text_longer_than_speech_can_be_runs_away_even_if_it_ends():
+    def transcript(n):
+        return Transcript((Segment(0, 30, "a"), Segment(30, 65, "a")), (*range(n), 99, 99), "en")
+
+    limit = LIMITS.max_tokens(5)
+    assert not runner.runs_away(transcript(limit), 99, 5, LIMITS)
+    assert runner.runs_away(transcript(limit + 1), 99, 5, LIMITS)
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_en):
+    with Model(tiny_en) as model, model.state() as state:
+        yield state
