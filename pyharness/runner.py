@@ -4,15 +4,15 @@ A worker takes one clip of one model, encodes it, decodes it under every arm, an
 at a different place for each clip, so that none is always first; all times of a row are of the same process.
 """
 
-import functools
+import contextlib
+import dataclasses
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Task:
     clip: Clip
     arms: tuple[Rule, ...]
     limits: Limits
+    timeout: float  # seconds
     strip_diacritics: bool = False
 
     @property
@@ -45,19 +46,28 @@ class Task:
 # --- in the worker ----------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=1)
-def _state(model_path: Path) -> State:
-    """The worker's state; the model stays loaded until a task needs another one."""
-    state = Model(model_path).state()
-    state.keep_encoding(True)
-    return state
+_loaded: State | None = None  # of this process
+
+
+def state_of(model_path: Path) -> State:
+    """A state of the model, which stays loaded until another one is needed: never two at a time."""
+    global _loaded
+    if _loaded and _loaded.model.path == model_path:
+        return _loaded
+    if _loaded:
+        _loaded.close()
+        _loaded.model.close()
+        _loaded = None
+    _loaded = Model(model_path).state()
+    _loaded.keep_encoding(True)
+    return _loaded
 
 
 def run_task(task: Task) -> list[dict]:
     """One row per arm, in the order of ``task.arms``; rows with an ``error`` if the clip cannot be decoded."""
     try:
         samples = audio.load(task.clip.audio)
-        return _decode_arms(task, _state(task.model_path), samples)
+        return _decode_arms(task, state_of(task.model_path), samples)
     except HarnessError as error:
         return error_rows(task, error.message)
     except Exception as error:  # one clip must not end the run
@@ -72,15 +82,22 @@ def _decode_arms(task: Task, state: State, samples) -> list[dict]:
         max_tokens=task.limits.max_tokens(seconds),
         threads=task.limits.threads,
     )
-    state.set_view(rules.Full())
-    begin = time.perf_counter()
-    state.transcribe(samples, decoding)  # encodes, and warms up
-    encode_s = time.perf_counter() - begin
-
+    encode_s = _encode(state, samples, decoding)
     rows: list = [None] * len(task.arms)
     for i in _rotated(len(task.arms), task.index):
         rows[i] = _decode_arm(task, task.arms[i], state, decoding, seconds) | {"encode_s": round(encode_s, 4)}
     return rows
+
+
+def _encode(state: State, samples, decoding: Decoding) -> float:
+    """Give the clip to the state, which warms up with its first tokens. Seconds without those of the tokens."""
+    state.set_view(rules.Full())
+    state.reset_counters()
+    begin = time.perf_counter()
+    state.transcribe(samples, dataclasses.replace(decoding, max_tokens=1))
+    elapsed = time.perf_counter() - begin
+    counters = state.counters()
+    return elapsed - (counters.t_prompts_us + counters.t_steps_us) / 1e6
 
 
 def runs_away(transcript: Transcript, end_of_text: int, seconds: float, limits: Limits) -> bool:
@@ -151,48 +168,92 @@ def error_rows(task: Task, reason: str) -> list[dict]:
 # --- in the parent ----------------------------------------------------------------------------------------------------
 
 
-def run(tasks: list[Task], jobs: int) -> Iterator[list[dict]]:
-    """Rows of each task as it ends, in no fixed order. A worker that dies costs the clip it was decoding, and that
-    only if the clip kills a second worker that has no other clip."""
-    if jobs == 1:
-        yield from map(run_task, tasks)
-        return
-    suspects = yield from _run_pool(tasks, jobs)
-    for task in suspects:
-        rest = yield from _run_pool([task], 1)
-        if rest:
-            yield error_rows(task, "the worker process died while decoding this clip")
+def run(tasks: list[Task], jobs: int, work: Callable[[Task], list[dict]] = run_task) -> Iterator[list[dict]]:
+    """Rows of each task as it ends, in no fixed order.
+
+    A task whose worker dies is tried once more; if that worker dies, too, or if the task takes longer than its
+    ``timeout``, its rows say so. No other task is lost.
+    """
+    queue, crashed, workers = deque(tasks), set(), []
+    try:
+        while queue or any(worker.task for worker in workers):
+            while queue and len(workers) < jobs:
+                workers.append(Worker(work))
+            for worker in workers:
+                if queue and not worker.task:
+                    worker.give(queue.popleft())
+            for worker in _wait([worker for worker in workers if worker.task]):
+                task, rows = worker.task, worker.result()
+                if rows is None:
+                    workers.remove(worker)
+                    reason = worker.end()
+                    if reason is DIED and task.key not in crashed:
+                        crashed.add(task.key)
+                        queue.append(task)
+                        continue
+                    rows = error_rows(task, reason)
+                yield rows
+    finally:  # Ctrl-C, or the caller gave up: do not wait for the workers
+        for worker in workers:
+            worker.end()
 
 
-def _run_pool(tasks: list[Task], jobs: int) -> Iterator[list[dict]]:
-    """Like ``run``; returns the tasks that were in work when a worker died."""
-    queue, suspects = deque(tasks), []
-    while queue:
-        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _init_worker) as pool:
-            running: dict[Future, Task] = {}
-            try:
-                while queue or running:
-                    while queue and len(running) < jobs + 1:
-                        running[pool.submit(run_task, queue[0])] = queue[0]  # a broken pool refuses: stays queued
-                        queue.popleft()
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        rows = future.result()
-                        del running[future]
-                        yield rows
-            except BrokenProcessPool:
-                suspects += running.values()
-            except BaseException:  # Ctrl-C, or the caller gave up: do not wait for the workers
-                _kill(pool)
-                raise
-    return suspects
+DIED = "the worker process died while decoding this clip, twice"
 
 
-def _init_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+class Worker:
+    """A process that does one task at a time, and may crash or hang."""
+
+    def __init__(self, work: Callable[[Task], list[dict]]):
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+        # the parent decides what Ctrl-C means: the process inherits the mask
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        theirs.close()
+        self.task: Task | None = None
+        self.deadline = 0.0
+
+    def give(self, task: Task) -> None:
+        self.task, self.deadline = task, time.monotonic() + task.timeout
+        with contextlib.suppress(OSError):  # it has died: its end of the connection says so to _wait
+            self.connection.send(task)
+
+    def result(self) -> list[dict] | None:
+        """The rows of its task; None if it died or is late."""
+        if not self.connection.poll():
+            return None
+        try:
+            rows = self.connection.recv()
+        except (EOFError, OSError):
+            return None
+        self.task = None
+        return rows
+
+    def end(self) -> str:
+        """Kill the process; why its task has no rows."""
+        is_late = self.task and time.monotonic() >= self.deadline
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+        return f"stopped after {self.task.timeout:g} s (--timeout)" if is_late else DIED
+
+
+def _wait(workers: list[Worker]) -> list[Worker]:
+    """Wait until workers are ready, have died or are late; these."""
+    timeout = min(worker.deadline for worker in workers) - time.monotonic()
+    ready = multiprocessing.connection.wait([worker.connection for worker in workers], max(0, timeout))
+    now = time.monotonic()
+    return [worker for worker in workers if worker.connection in ready or now >= worker.deadline]
+
+
+def _serve(connection, work: Callable[[Task], list[dict]]) -> None:
+    """The worker process: ends with its parent."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-
-def _kill(pool: ProcessPoolExecutor) -> None:
-    for process in list(pool._processes.values()):
-        process.kill()
-    pool.shutdown(wait=True, cancel_futures=True)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            connection.send(work(connection.recv()))

@@ -62,7 +62,7 @@ class Plan:
     parts: list[Part]
     build: dict[str, str]  # native.build_info()
 
-    def tasks(self) -> list[Task]:
+    def tasks(self, timeout: float | None = None) -> list[Task]:
         """Clip by clip within a part, so that a worker seldom changes its model."""
         return [
             Task(
@@ -73,11 +73,17 @@ class Plan:
                 clip,
                 self.grid.arms,
                 self.grid.limits,
+                timeout or default_timeout(clip, len(self.grid.arms)),
                 part.strip_diacritics,
             )
             for part in self.parts
             for i, clip in enumerate(part.clips)
         ]
+
+
+def default_timeout(clip: Clip, n_arms: int) -> float:
+    """Seconds that a clip may take under all arms: far more than a large model needs on a slow core."""
+    return (60 + 30 * clip.duration) * n_arms
 
 
 # --- plan -------------------------------------------------------------------------------------------------------------
@@ -208,12 +214,15 @@ def cpu_name() -> str:
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
-def run(plan: Plan, folder: Path, jobs: int, advance: Callable[[int], None]) -> list[dict]:
-    """Do what is left to do in ``folder`` and return the rows of the summary. ``advance(n)`` reports n clips done."""
+def run(
+    plan: Plan, folder: Path, jobs: int, advance: Callable[[int], None], timeout: float | None = None
+) -> list[dict]:
+    """Do what is left to do in ``folder`` and return the rows of the summary. ``advance(n)`` reports n clips done;
+    ``timeout``: seconds that a clip may take."""
     directory = RunDirectory(folder, config(plan, jobs), identity(plan))
     done = directory.done()
     advance(len(done))
-    for rows in runner.run([task for task in plan.tasks() if task.key not in done], jobs):
+    for rows in runner.run([task for task in plan.tasks(timeout) if task.key not in done], jobs):
         directory.append(rows)
         advance(1)
     summary = summarise(plan, directory.rows, jobs)

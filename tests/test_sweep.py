@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import native_tools as tools
@@ -21,6 +19,7 @@ from pyharness import audio, grid, rules, runner, scoring
 from pyharness.cli import main
 from pyharness.errors import HarnessError
 from pyharness.native import Decoding, Model, Segment, Transcript
+from pyharness.speech import Clip
 
 GRID = """
 models = ["tiny.en"]
@@ -31,6 +30,8 @@ budget = [192, 96]
 [[arms]]
 rule = "audio-only"
 """
+
+LIMITS = grid.Limits()
 
 
 @pytest.fixture
@@ -172,37 +173,79 @@ def test_a_clip_that_cannot_be_decoded_is_counted_and_missing_in_all_arms(settin
     assert "1 clips of" in result.stderr
 
 
-def test_a_pool_that_breaks_while_tasks_are_handed_out_loses_none(monkeypatch):
-    """The pool is found broken on the third submit: every task still comes back, once."""
+def task(i: int, timeout: float = 60, folder: Path = Path()) -> runner.Task:
+    clip = Clip(f"clip{i}", folder / "x.wav", "text")
+    return runner.Task(i, "model", Path("model"), "speech", clip, (rules.Full(),), LIMITS, timeout)
 
-    class BreakingPool:
-        submits = 0
 
-        def __init__(self, *_):
-            pass
+def die_on_clip_2(task):
+    if task.clip.id == "clip2":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [{"id": task.clip.id}]
 
-        def __enter__(self):
-            return self
 
-        def __exit__(self, *_):
-            pass
+def die_once_on_clip_2(task):
+    mark = task.clip.audio.with_name("died")
+    if task.clip.id == "clip2" and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [{"id": task.clip.id}]
 
-        def submit(self, function, task):
-            BreakingPool.submits += 1
-            if BreakingPool.submits == 3:
-                raise BrokenProcessPool
-            future = Future()
-            future.set_result(function(task))
-            return future
 
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", BreakingPool)
-    monkeypatch.setattr(runner, "run_task", lambda task: [task])
-    assert sorted(row for rows in runner.run(list(range(6)), jobs=2) for row in rows) == list(range(6))
+def hang_on_clip_2(task):
+    if task.clip.id == "clip2":
+        time.sleep(600)
+    return [{"id": task.clip.id}]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize(
+    ("work", "timeout", "error"),
+    [(die_on_clip_2, 60, "died"), (die_once_on_clip_2, 60, None), (hang_on_clip_2, 6, "stopped after 6 s")],
+)
+def test_workers_that_die_or_hang_lose_no_other_clip(tmp_path, work, timeout, error, jobs):
+    tasks = [task(i, timeout, tmp_path) for i in range(6)]
+    rows = [row for rows in runner.run(tasks, jobs, work) for row in rows]
+    assert sorted(row["id"] for row in rows) == [f"clip{i}" for i in range(6)]
+    assert [row["id"] for row in rows if "error" in row] == (["clip2"] if error else [])
+    assert not error or error in next(row["error"] for row in rows if "error" in row)
+
+
+def test_a_worker_holds_one_model_at_a_time(tiny_en):
+    state = runner.state_of(tiny_en)
+    assert runner.state_of(tiny_en) is state
+    with pytest.raises(HarnessError):
+        runner.state_of(tiny_en.with_name("missing.bin"))
+    for closed in (state, state.model):
+        with pytest.raises(ValueError, match="closed"):
+            _ = closed.handle
+
+
+@pytest.mark.parametrize("seconds", [3, 35])
+def test_a_clip_encoded_before_decodes_like_a_new_one(tiny_en, seconds):
+    """What the runner decodes after the encoding run with its few tokens."""
+    samples = np.resize(audio.load(tools.JFK), seconds * 16000)
+    decoding = Decoding(max_tokens=LIMITS.max_tokens(seconds))
+    state = runner.state_of(tiny_en)
+    runner._encode(state, samples, decoding)
+    for rule in (rules.Full(), rules.PadsinkTrack(), rules.Off()):
+        state.set_view(rule)
+        again = state.transcribe(None, decoding)
+        with state.model.state() as fresh:
+            fresh.set_view(rule)
+            assert fresh.transcribe(samples, decoding).tokens == again.tokens
+
+
+def test_a_clip_that_takes_too_long_has_an_error_row_and_the_sweep_goes_on(setting):
+    result = setting.run("--timeout", "0.01")
+    assert result.exit_code == 2 and "no clip could be decoded" in result.output
+    assert {row["error"] for row in setting.utterances()} == {"stopped after 0.01 s (--timeout)"}
+    assert len(setting.utterances()) == 16
 
 
 def test_a_killed_worker_costs_no_clip(setting):
     process = subprocess.Popen(
-        [sys.executable, "-m", "pyharness", *setting.arguments, "--jobs", "2"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "pyharness", *setting.arguments], stdout=subprocess.PIPE, text=True
     )
     worker = wait_for(lambda: busy_worker(process.pid))
     os.kill(worker, signal.SIGKILL)
@@ -320,9 +363,6 @@ def test_works_from_a_folder_with_spaces(setting):
     setting.write([{"audio": str(spaced / "my clip.flac"), "text": setting.rows[0]["text"], "language": "en"}])
     setting.out = spaced / "run"
     assert setting.run().exit_code == 0
-
-
-LIMITS = grid.Limits()
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,17 @@ class Names(click.ParamType):
 @click.option("--language", help="Language of manifests that do not state it.")
 @click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
 @click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds a clip may take under all arms.  [default: 60 + 30 times its duration, for each arm]",
+)
+@click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     help="Run directory; an interrupted run in it is continued.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of tables.")
-def sweep(models, speech, grid, clips, seed, language, jobs, out, as_json):
+def sweep(models, speech, grid, clips, seed, language, jobs, timeout, out, as_json):
     """Compare selection rules on real recordings.
 
     Every clip is encoded once for each model and decoded under every arm. Writes a run directory (run.json,
@@ -64,7 +69,7 @@ def sweep(models, speech, grid, clips, seed, language, jobs, out, as_json):
 
     grid = grids.override(grids.load(grid), models=models, speech=speech, clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print)
-    rows = run_with_progress(plan, out, jobs, console)
+    rows = run_with_progress(plan, out, jobs, console, timeout)
     page = report.write_report(out)
 
     if as_json:
@@ -83,7 +88,7 @@ def new_run_folder(command: str) -> Path:
     return Path("runs") / datetime.datetime.now().strftime(f"{command}-%Y%m%d-%H%M%S")
 
 
-def run_with_progress(plan, out, jobs, console):
+def run_with_progress(plan, out, jobs, console, timeout=None):
     """``sweeps.run`` with a progress bar; Ctrl-C says how to continue and exits with 130."""
     columns = (
         TextColumn("{task.description}"),
@@ -98,7 +103,7 @@ def run_with_progress(plan, out, jobs, console):
         n_arms = len(plan.grid.arms)
         task = progress.add_task(f"{n_arms} arms, {jobs} jobs", total=sum(len(part.clips) for part in plan.parts))
         try:
-            return sweeps.run(plan, out, jobs, lambda n: progress.advance(task, n))
+            return sweeps.run(plan, out, jobs, lambda n: progress.advance(task, n), timeout)
         except KeyboardInterrupt:
             progress.stop()
             console.print(
