@@ -136,8 +136,8 @@ def profile(part: Part, choice: Choice, config: dict) -> dict:
 def _evidence(candidate: Candidate) -> dict:
     columns = (
         *("budget", "sink_fraction", "tau", "n", "wer", "wer_full", "difference", "bound_upper", "verdict"),
-        *("positions_read", "reexecuted_share", "runaway_clips", "step_ratio", "step_ratio_low", "step_ratio_high"),
-        *("threads", "clips_needed"),
+        *("n_clusters", "clusters", "positions_read", "positions_read_all", "reexecuted_share", "runaway_clips"),
+        *("step_ratio", "step_ratio_low", "step_ratio_high", "threads", "clips_needed"),
     )
     return {
         "lookbehind": candidate.rule.lookbehind,

@@ -46,7 +46,7 @@ class Row:
     difference: float | None  # wer - wer_full
     bound_upper: float | None  # of difference - margin; below 0: Non-inferior
     verdict: str | None
-    positions_read: float | None  # mean per decoder step
+    positions_read: float | None  # mean per run through the view
     reexecuted_share: float | None  # of reduced steps
     runaway_clips: int | None
     step_ratio: float | None  # decoder step time / that of the full cache
@@ -55,6 +55,9 @@ class Row:
     threads: int | None
     build: str | None
     margin: float = MARGIN  # relative to wer_full
+    positions_read_all: float | None = None  # mean per decoder step, prompts, full and re-executed steps included
+    n_clusters: int | None = None  # of the bootstrap
+    clusters: str | None = None  # what they are: "speaker" or "clip"
 
     @classmethod
     def from_json(cls, entry: Any) -> "Row":
@@ -200,6 +203,7 @@ COLUMNS = (
     Column("sinks", lambda row: number(row.sink_fraction, 2)),
     Column("tau", lambda row: number(row.tau, 2)),
     Column("read/step", lambda row: number(row.positions_read)),
+    Column("all steps", lambda row: number(row.positions_read_all)),
     Column("re-exec.", lambda row: percent(row.reexecuted_share)),
     Column("WER", lambda row: percent(row.wer)),
     Column("diff.", lambda row: points(row.difference)),
@@ -217,6 +221,7 @@ LEGEND = {
     "sinks": "sink fraction: share of the budget given to sinks",
     "tau": "confidence below which a reduced step is re-executed over the full cache",
     "read/step": f"mean positions that a run through the view reads (full cache: {POSITIONS})",
+    "all steps": "mean positions that a step reads, everything included: prompts, full and re-executed steps",
     "re-exec.": "share of steps that were executed again over the full cache",
     "diff.": "WER minus WER of the full cache on the same clips, percentage points",
     "bound": "one-sided upper bound of difference minus margin, points; below 0 is Non-inferior",
@@ -228,7 +233,7 @@ _VERDICT_COLOURS = {NON_INFERIOR: "green", INFERIOR: "red", INCONCLUSIVE: "yello
 
 
 def _caption(group: Sequence[Row]) -> str:
-    """ "n 100 · threads 1 · build abc · margin 0.2 × WER of full (2.20 %) = 0.44 points"."""
+    """ "n 100 in 12 clusters by speaker · threads 1 · build abc · margin 0.2 × WER of full (2.20 %) = 0.44 points"."""
 
     def values(name: str) -> str:
         return ", ".join(dict.fromkeys(str(v) for row in group if (v := getattr(row, name)) is not None)) or NOTHING
@@ -236,9 +241,15 @@ def _caption(group: Sequence[Row]) -> str:
     margins = dict.fromkeys((row.margin, row.wer_full) for row in group if row.wer_full is not None)
     deltas = (f"{m:g} × WER of full ({percent(full)}) = {100 * m * full:.2f} points" for m, full in margins)
     return (
-        f"n {values('n')} · threads {values('threads')} · build {values('build')}"
+        f"n {values('n')}{_clusters(group)} · threads {values('threads')} · build {values('build')}"
         f" · margin {'; '.join(deltas) or NOTHING}"
     )
+
+
+def _clusters(group: Sequence[Row]) -> str:
+    """How the bootstrap grouped the clips, if it did."""
+    found = dict.fromkeys((row.n_clusters, row.clusters) for row in group if row.clusters and row.clusters != "clip")
+    return "".join(f" in {n} clusters by {what}" for n, what in found)
 
 
 # --- reading ---

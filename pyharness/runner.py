@@ -139,6 +139,8 @@ def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding, seconds
         "reduced": counters.n_reduced,
         "full": counters.n_full,
         "reexecuted": counters.n_reexec,
+        "prompts": counters.n_prompts,
+        "positions": counters.n_rows_read // state.model.n_layer,  # sum over all runs: prompts, full, re-executed too
         "positions_view": counters.n_rows_view // state.model.n_layer,  # sum over the runs that read the view
         "view_runs": view_runs,
         "rows_read": counters.n_rows_read,

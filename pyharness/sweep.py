@@ -27,10 +27,12 @@ from pyharness.speech import Clip
 NOT_MEASURED = {"n": 0} | dict.fromkeys(
     (
         *("wer", "wer_full", "difference", "bound_upper", "bound_lower", "verdict", "clips_needed"),
-        *("positions_read", "reexecuted_share", "full_share", "runaway_clips"),
+        *("n_clusters", "clusters"),
+        *("positions_read", "positions_read_all", "reexecuted_share", "full_share", "runaway_clips"),
         *("step_ratio", "step_ratio_low", "step_ratio_high"),
     )
 )
+REFERENCE = dict.fromkeys(("difference", "bound_upper", "bound_lower", "verdict", "clips_needed"))
 MIN_SPEAKERS = 10  # fewer clusters than this make no bootstrap: then clips are the clusters
 
 
@@ -250,6 +252,7 @@ def summarise(plan: Plan, rows: list[dict], jobs: int) -> list[dict]:
                     "failed_clips": len(part.clips) - len(ids),
                     **NOT_MEASURED,
                     **(_measured(mine, full) if ids else {}),
+                    **(REFERENCE if rule == plan.grid.arms[0] else {}),  # it is not compared with itself
                     "threads": plan.grid.limits.threads,
                     "jobs": jobs,
                     "build": _build_name(plan),
@@ -271,11 +274,14 @@ def _measured(mine: list[dict], full: list[dict]) -> dict:
     """Columns that compare one arm with the reference on the same clips."""
     scored = [i for i, row in enumerate(full) if row["reference_words"] > 0]
     steps = sum(row["steps"] for row in mine)
+    steps_and_prompts = steps + sum(row["prompts"] for row in mine)
     view_runs = sum(row["view_runs"] for row in mine)
+    positions = sum(row["positions"] for row in mine)
     return {
         **_quality([mine[i] for i in scored], [full[i] for i in scored]),
         "empty_references": len(mine) - len(scored),
         "positions_read": sum(row["positions_view"] for row in mine) / view_runs if view_runs else rules.N_CTX,
+        "positions_read_all": positions / steps_and_prompts if steps_and_prompts else rules.N_CTX,
         "reexecuted_share": sum(row["reexecuted"] for row in mine) / steps if steps else 0.0,
         "full_share": sum(row["full"] for row in mine) / steps if steps else 0.0,
         "runaway_clips": sum(row["runaway"] for row in mine),
@@ -290,11 +296,12 @@ def _quality(mine: list[dict], full: list[dict]) -> dict:
     if not words:
         return {}
     speakers = [row["speaker"] for row in full]
+    by_speaker = all(speakers) and len(set(speakers)) >= MIN_SPEAKERS
     verdict = statistics.non_inferiority(
         [_errors(row) for row in mine],
         [_errors(row) for row in full],
         words,
-        clusters=speakers if all(speakers) and len(set(speakers)) >= MIN_SPEAKERS else None,
+        clusters=speakers if by_speaker else None,
     )
     return {
         "n": verdict.n,
@@ -305,6 +312,8 @@ def _quality(mine: list[dict], full: list[dict]) -> dict:
         "bound_lower": verdict.bound_lower,
         "verdict": verdict.verdict,
         "clips_needed": verdict.clips_needed,
+        "n_clusters": verdict.n_clusters,
+        "clusters": "speaker" if by_speaker else "clip",
     }
 
 

@@ -20,15 +20,8 @@ NI, INF, INC = statistics.NON_INFERIOR, statistics.INFERIOR, statistics.INCONCLU
 def summary_row(verdict, reexecuted=0.0, full_share=0.0):
     columns = (
         *("budget", "sink_fraction", "tau", "n", "wer", "wer_full", "difference", "bound_upper"),
-        *(
-            "positions_read",
-            "runaway_clips",
-            "step_ratio",
-            "step_ratio_low",
-            "step_ratio_high",
-            "threads",
-            "clips_needed",
-        ),
+        *("n_clusters", "clusters", "positions_read", "positions_read_all", "runaway_clips"),
+        *("step_ratio", "step_ratio_low", "step_ratio_high", "threads", "clips_needed"),
     )
     return dict.fromkeys(columns, 0) | {"verdict": verdict, "reexecuted_share": reexecuted, "full_share": full_share}
 

@@ -44,10 +44,10 @@ def group(**changes):
     bad = {"verdict": "Inferior", "bound_upper": 1.2}
     open_ = {"verdict": "Inconclusive", "bound_upper": 0.0021}
     rows = [
-        row("full", **nothing, wer=0.0224, verdict=None, positions_read=1500, step_ratio=1.0),
+        row("full", **nothing, wer=0.0224, verdict=None, positions_read=1500, positions_read_all=1500, step_ratio=1.0),
         row("audio-only", **nothing | bad | {"wer": 6.45, "difference": 6.4276}, positions_read=208),
         row(budget=384, positions_read=268, tau=None),
-        row(budget=192),
+        row(budget=192, positions_read_all=431.4, n_clusters=28, clusters="speaker"),
         row(budget=96, positions_read=96, wer=0.029, difference=0.0066, **open_),
         row("first-step-top", budget=384, positions_read=384, wer=0.21, difference=0.1876, **bad),
         row("first-step-top", budget=128, positions_read=128, wer=1.9, difference=1.8776, **bad),
@@ -128,6 +128,9 @@ def test_page_has_a_table_line_for_every_row_with_its_verdict(text):
         "Inferior",
     ]
     assert lines[1]["WER"] == "645 %" and lines[1]["budget"] == "–"
+    assert lines[0]["all steps"] == "1500" and lines[3]["all steps"] == "431" and lines[1]["all steps"] == "–"
+    assert (lines[0]["diff."], lines[0]["bound"]) == ("–", "–")
+    assert "n 312 in 28 clusters by speaker · threads 1" in text
     assert lines[3]["diff."] == "+0.07" and lines[3]["bound"] == "−0.12"
 
 
@@ -234,8 +237,9 @@ def test_terminal_tables_cut_no_figure(width):
     assert "…" not in printed
     line = next(line for line in printed.splitlines() if "audio-only" in line)
     assert "645 %" in line and "Inferior" in line and "312" in line and "1.8.5+padsink avx512" in line
-    assert "n 312 · threads 1 · build 1.8.5+padsink avx512 · margin 0.2 × WER of full (2.24 %)" in " ".join(
-        printed.split()
+    assert (
+        "n 312 in 28 clusters by speaker · threads 1 · build 1.8.5+padsink avx512 · margin 0.2 × WER of full (2.24 %)"
+        in " ".join(printed.split())
     )
 
 

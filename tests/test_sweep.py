@@ -15,7 +15,7 @@ import pytest
 import soundfile
 from click.testing import CliRunner
 
-from pyharness import audio, grid, rules, runner, scoring
+from pyharness import audio, grid, rules, runner, scoring, sweep
 from pyharness.cli import main
 from pyharness.errors import HarnessError
 from pyharness.native import Decoding, Model, Segment, Transcript
@@ -90,15 +90,33 @@ def test_writes_a_whole_run_and_truthful_rows(setting):
         assert row["n"] == 4 and row["failed_clips"] == 0
         assert row["model"] == "tiny.en" and row["language"] == "en"
     full, _, track, audio_only = rows
-    assert full["wer"] == full["wer_full"] and full["difference"] == 0 and full["step_ratio"] == 1
-    assert full["positions_read"] == 1500
-    assert 0 < track["positions_read"] <= 96
+    assert full["wer"] == full["wer_full"] and full["step_ratio"] == 1
+    # the reference is not compared with itself
+    assert [full[key] for key in ("difference", "bound_upper", "bound_lower", "verdict", "clips_needed")] == [None] * 5
+    assert track["verdict"] and track["difference"] is not None
+    assert {(row["n_clusters"], row["clusters"]) for row in rows} == {(4, "clip")}
+    assert full["positions_read"] == full["positions_read_all"] == 1500
+    assert 0 < track["positions_read"] <= 96 < track["positions_read_all"] < 1500
     assert audio_only["runaway_clips"] > 0 and audio_only["wer"] > full["wer"]
     run = json.loads((setting.out / "run.json").read_text())
     assert run["settings"]["decoding"] == "greedy" and run["models"][0]["sha256"]
     assert "padsink-track" in (setting.out / "report.html").read_text()
+    mine = [row for row in setting.utterances() if row["arm"].startswith("padsink-track budget=96")]
+    read = sum(row["positions_view"] + 1500 * (row["prompts"] + row["full"] + row["reexecuted"]) for row in mine)
+    assert track["positions_read_all"] == read / sum(row["steps"] + row["prompts"] for row in mine)
     utterance = setting.utterances()[0]
     assert {"audio_filepath", "duration", "time", "text", "pred_text"} <= set(utterance)
+
+
+def test_known_speakers_are_the_clusters():
+    rows = [
+        {"reference_words": 5, "substitutions": 1, "deletions": 0, "insertions": 0, "speaker": f"speaker{i % 10}"}
+        for i in range(30)
+    ]
+    quality = sweep._quality(rows, rows)
+    assert (quality["n"], quality["n_clusters"], quality["clusters"]) == (30, 10, "speaker")
+    few = [row | {"speaker": "one"} for row in rows]
+    assert sweep._quality(few, few)["clusters"] == "clip"
 
 
 def test_a_torn_run_resumes_to_the_same_summary(setting):
