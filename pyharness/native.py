@@ -223,6 +223,29 @@ class Model:
         """Layers of the decoder."""
         return self._lib.whisper_model_n_text_layer(self.handle)
 
+    def check_view(self, view: Rule | Path) -> None:
+        """HarnessError unless the model can be read by this rule, or by the profile of this path."""
+        params = self._view_params(view)
+        message = ffi.new("char[512]")
+        if self._lib.whisper_kv_view_check(self.handle, params, message, 512) != 0:
+            what = f"of profile '{view}'" if isinstance(view, Path) else view.name
+            raise HarnessError(f"the view {what} is refused: {ffi.string(message).decode('utf-8', 'replace')}")
+
+    def _view_params(self, view: Rule | Path):
+        """struct whisper_kv_view_params of a rule, or of the profile of that path. HarnessError if it is none."""
+        lib = self._lib
+        params = _sized("struct whisper_kv_view_params")
+        lib.whisper_kv_view_default_params(params)
+        if isinstance(view, Rule):
+            params.rule = lib.whisper_kv_rule_from_name(view.name.encode())
+            for field in fields(view):
+                setattr(params, field.name, getattr(view, field.name))
+            return params
+        message = ffi.new("char[512]")
+        if lib.whisper_kv_view_load_profile(self.handle, os.fsencode(view), params, message, 512) != 0:
+            raise HarnessError(ffi.string(message).decode("utf-8", "replace"))
+        return params
+
     def close(self):
         if self._handle:
             self._lib.whisper_free(self._handle)
@@ -256,23 +279,11 @@ class State:
 
     def set_view(self, rule: Rule) -> None:
         """Read by this rule from the next clip on. HarnessError with the library's reason if it refuses."""
-        lib = self._lib
-        params = _sized("struct whisper_kv_view_params")
-        lib.whisper_kv_view_default_params(params)
-        params.rule = lib.whisper_kv_rule_from_name(rule.name.encode())
-        params.guard_eot, params.guard_runaway = -1, 0  # rules without guards run without them
-        for field in fields(rule):
-            setattr(params, field.name, getattr(rule, field.name))
-        self._set_params(params, rule.name)
+        self._set_params(self.model._view_params(rule), rule.name)
 
     def set_profile(self, path: str | Path) -> None:
         """Read by a calibrated profile. HarnessError if it is none, or of another model."""
-        params = _sized("struct whisper_kv_view_params")
-        message = ffi.new("char[512]")
-        code = self._lib.whisper_kv_view_load_profile(self.model.handle, os.fsencode(path), params, message, 512)
-        if code != 0:
-            raise HarnessError(ffi.string(message).decode("utf-8", "replace"))
-        self._set_params(params, f"of profile '{path}'")
+        self._set_params(self.model._view_params(Path(path)), f"of profile '{path}'")
 
     def _set_params(self, params, what: str) -> None:
         _log.errors = []

@@ -7,6 +7,7 @@ native (``ggml-patch/src/kv-select.cpp``).
 import dataclasses
 import difflib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from pyharness.errors import HarnessError
@@ -111,6 +112,22 @@ class PadsinkTrack(Rule):
     tau: float = 0.0  # steps less confident than this are re-executed, 0..1; 0 = none, 1 = all
     guard_eot: int = 50  # re-execute an end of text this many positions or more before the audio's end; -1 = off
     guard_runaway: float = 25.0  # steps past 16 + this many tokens per second read everything; 0 = off
+
+
+@dataclass(frozen=True)
+class Profile(Rule):
+    """An arm of `evaluate`: everything a profile sets, its lists included, as the library reads it."""
+
+    rule: Rule  # what it chooses, for the tables
+    path: Path
+    sha256: str  # of the file
+
+    @property
+    def name(self) -> str:
+        return self.rule.name
+
+    def describe(self) -> str:
+        return f"{self.rule.describe()} profile={self.sha256[:12]}"
 
 
 RULES: dict[str, type[Rule]] = {

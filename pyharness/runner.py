@@ -116,7 +116,7 @@ def _rotated(n: int, start: int) -> list[int]:
 
 
 def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding, seconds: float) -> dict:
-    state.set_view(arm)
+    state.set_profile(arm.path) if isinstance(arm, rules.Profile) else state.set_view(arm)
     state.reset_counters()
     begin = time.perf_counter()
     transcript = state.transcribe(None, decoding)

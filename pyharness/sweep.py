@@ -18,6 +18,7 @@ import pyharness
 from pyharness import ggml_file, models, native, rules, runner, scoring, speech, splits, statistics
 from pyharness.errors import HarnessError
 from pyharness.grid import Grid
+from pyharness.native import Model
 from pyharness.rules import Rule
 from pyharness.rundir import RunDirectory
 from pyharness.runner import Task
@@ -111,6 +112,7 @@ def make_plan(grid: Grid, language: str | None, say: Callable[[str], None], part
             parts.append(Part(model, path, model_sha256, name, clips, digests[name], speech.strip_diacritics(name)))
     if not parts:
         raise HarnessError("nothing to do: no model of the sweep knows the language of its speech")
+    _check_models(parts, grid.arms)
     return Plan(grid, parts, build)
 
 
@@ -128,6 +130,22 @@ def _clips(name: str, grid: Grid, language: str | None, part: str | None) -> lis
     if len(languages) > 1:
         raise HarnessError(f"speech '{name}' mixes languages ({', '.join(sorted(languages))}): one set, one language")
     return [Clip(**{**clip.__dict__, "language": clip.language or language}) for clip in clips]
+
+
+def _check_models(parts: list[Part], arms: tuple[Rule, ...]) -> None:
+    """HarnessError unless every model knows the languages of its parts and takes every arm."""
+    for path in dict.fromkeys(part.model_path for part in parts):
+        with Model(path) as model:
+            for part in parts:
+                if part.model_path == path and not model.knows_language(part.language):
+                    raise HarnessError(
+                        f"model '{part.model}' does not know the language '{part.language}' of speech '{part.speech}'"
+                    )
+            for arm in arms:
+                try:
+                    model.check_view(arm.path if isinstance(arm, rules.Profile) else arm)
+                except HarnessError as error:
+                    raise HarnessError(f"model '{path}': {error.message}") from error
 
 
 def digest(clips: list[Clip]) -> str:
@@ -262,6 +280,7 @@ def summarise(plan: Plan, rows: list[dict], jobs: int) -> list[dict]:
 
 
 def _rule_columns(rule: Rule) -> dict:
+    rule = rule.rule if isinstance(rule, rules.Profile) else rule
     return {
         "rule": rule.name,
         "budget": getattr(rule, "budget", None),

@@ -325,6 +325,20 @@ def test_wrong_arguments_exit_with_2_and_name_the_reason(setting, arguments, rea
     assert not setting.out.exists()
 
 
+def test_a_language_that_the_model_does_not_know_ends_the_sweep_before_the_first_clip(setting, base):
+    setting.write([{key: value for key, value in row.items() if key != "language"} for row in setting.rows])
+    result = setting.run("--models", "base", "--language", "xx")
+    assert result.exit_code == 2 and "'base' does not know the language 'xx'" in result.output
+    assert not setting.out.exists()
+
+
+def test_an_arm_that_the_library_refuses_ends_the_sweep_before_the_first_clip(setting, tiny_en):
+    arms = (rules.Full(), rules.Stride(budget=0))
+    wrong = grid.Grid(("tiny.en",), (str(setting.manifest),), arms)
+    with pytest.raises(HarnessError, match=r"tiny\.en.*stride is refused: budget must be 1\.\.1500"):
+        sweep.make_plan(wrong, None, print)
+
+
 def test_empty_manifest_and_no_model_are_named(setting, tmp_path):
     setting.manifest.write_text("")
     result = setting.run()
