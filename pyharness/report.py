@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pyharness.errors import HarnessError
+from pyharness.rundir import write_text
 from pyharness.statistics import INCONCLUSIVE, INFERIOR, MARGIN, NON_INFERIOR
 
 NOTHING = "–"
@@ -90,9 +91,7 @@ def write_report(run_dir: Path) -> Path:
         run=html.escape(json.dumps(run, indent=2, ensure_ascii=False)),
     )
     path = run_dir / "report.html"
-    partial = path.with_suffix(".html.part")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(path)
+    write_text(path, page)
     return path
 
 

@@ -4,11 +4,15 @@ run.json           resolved configuration, before the first clip
 utterances.jsonl   one line per clip and arm; the lines of a clip are written together
 summary.json       at the end
 report.html        at the end
+.lock              while a process writes the run
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import socket
 from pathlib import Path
 
 from pyharness.errors import HarnessError
@@ -25,10 +29,33 @@ class RunDirectory:
         self._identity = {name: _digest(value) for name, value in identity.items()}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._write_config(config)
+            self._check_empty()
+            self._lock = _lock(folder / ".lock")
         except OSError as error:
             raise HarnessError(f"cannot write run directory '{folder}': {error.strerror}") from error
-        self._lines = self._whole_clips(n_arms=len(identity["arms"]))
+        try:
+            self._write_config(config)
+            self._lines = self._whole_clips(n_arms=len(identity["arms"]))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let other processes write the run."""
+        with contextlib.suppress(OSError):
+            (self.folder / ".lock").unlink()
+        os.close(self._lock)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _check_empty(self) -> None:
+        names = {path.name for path in self.folder.iterdir()}
+        if names - {".lock", "run.json.part"} and "run.json" not in names:
+            raise HarnessError(f"'{self.folder}' is not empty and holds no run.json: give another folder")
 
     def _write_config(self, config: dict) -> None:
         path = self.folder / "run.json"
@@ -41,8 +68,6 @@ class RunDirectory:
                     f"'{self.folder}' holds a run with another configuration ({', '.join(differ)}): give another folder"
                 )
             return
-        if any(self.folder.iterdir()):
-            raise HarnessError(f"'{self.folder}' is not empty and holds no run.json: give another --out")
         write_json(path, {"identity": self._identity, **config})
 
     @property
@@ -61,13 +86,18 @@ class RunDirectory:
                 continue
             clips.setdefault(clip_key(row), []).append(row)
         rows = [row for clip in clips.values() if len(clip) == n_arms for row in clip]
-        _replace(self._utterances, "".join(_line(row) for row in rows))
+        write_text(self._utterances, "".join(_line(row) for row in rows))
         return rows
 
     @property
     def rows(self) -> list[dict]:
         """Everything written so far, in the order in which it was written."""
         return self._lines
+
+    @property
+    def date(self) -> str:
+        """When the run was begun."""
+        return str(_read_json(self.folder / "run.json").get("date", "unknown date"))
 
     def done(self) -> set[tuple]:
         return {clip_key(row) for row in self._lines}
@@ -82,7 +112,7 @@ class RunDirectory:
         except OSError as error:
             raise HarnessError(
                 f"cannot write '{self._utterances}': {error.strerror}. What was written before is kept: "
-                f"run again with --out {self.folder} to continue"
+                "run the same command again to continue"
             ) from error
         self._lines += rows
 
@@ -99,15 +129,44 @@ def clip_key(row: dict) -> tuple[str, str, str]:
     return row["model"], row["speech"], row["id"]
 
 
+def is_run(folder: Path) -> bool:
+    return (folder / "run.json").is_file()
+
+
 def write_json(path: Path, value: dict) -> None:
-    """Whole or not at all."""
-    _replace(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
-def _replace(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Whole or not at all. HarnessError if the disk does not take it."""
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise HarnessError(f"cannot write '{path}': {error.strerror}") from error
+
+
+def _lock(path: Path) -> int:
+    """A lock that ends with its process, however that ends. HarnessError names the process that has it."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(lock, 200, 0).decode("utf-8", "replace") or "another process"
+            os.close(lock)
+            raise HarnessError(
+                f"'{path.parent}' is being written by {holder}: wait for it, or give another folder"
+            ) from error
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(lock).st_ino:
+                os.truncate(lock, 0)
+                os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+                return lock
+        os.close(lock)  # its holder has just ended and removed the file: try again with a new one
 
 
 def _line(row: dict) -> str:

@@ -235,19 +235,32 @@ def cpu_name() -> str:
 
 
 def run(
-    plan: Plan, folder: Path, jobs: int, advance: Callable[[int], None], timeout: float | None = None
+    plan: Plan,
+    folder: Path,
+    jobs: int,
+    advance: Callable[[int], None],
+    say: Callable[[str], None],
+    timeout: float | None = None,
 ) -> list[dict]:
     """Do what is left to do in ``folder`` and return the rows of the summary. ``advance(n)`` reports n clips done;
     ``timeout``: seconds that a clip may take."""
-    directory = RunDirectory(folder, config(plan, jobs), identity(plan))
-    done = directory.done()
-    advance(len(done))
-    for rows in runner.run([task for task in plan.tasks(timeout) if task.key not in done], jobs):
-        directory.append(rows)
-        advance(1)
-    summary = summarise(plan, directory.rows, jobs)
-    directory.write_summary({"rows": summary})
-    return summary
+    with RunDirectory(folder, config(plan, jobs), identity(plan)) as directory:
+        tasks = plan.tasks(timeout)
+        done = directory.done()
+        left = [task for task in tasks if task.key not in done]
+        if done:
+            say(
+                f"{folder}: complete; nothing decoded, these are the results of {directory.date}"
+                if not left
+                else f"{folder}: continuing; {len(done)} of {len(tasks)} clips are done"
+            )
+        advance(len(done))
+        for rows in runner.run(left, jobs):
+            directory.append(rows)
+            advance(1)
+        summary = summarise(plan, directory.rows, jobs)
+        directory.write_summary({"rows": summary})
+        return summary
 
 
 def summarise(plan: Plan, rows: list[dict], jobs: int) -> list[dict]:

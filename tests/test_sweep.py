@@ -1,7 +1,9 @@
 """The sweep end to end, on a few real clips: resume, refusal to mix, failing clips, crashing workers."""
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -290,6 +292,67 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(setting):
     assert len(setting.utterances()) % 4 == 0
     assert setting.run().exit_code == 0
     assert len(setting.utterances()) == 16
+
+
+def test_killed_at_any_moment_and_resumed_no_clip_is_lost_or_repeated(setting):
+    moments = random.Random(7)
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pyharness", *setting.arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        wait_for(lambda: (setting.out / "run.json").exists())
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(moments.uniform(0, 6))
+        process.kill()
+        process.communicate()
+    result = setting.run("--resume")
+    assert result.exit_code == 0, result.output
+    done = [(row["id"], row["arm"]) for row in setting.utterances()]
+    assert len(done) == len(set(done)) == 16
+    assert not (setting.out / ".lock").exists()
+    resumed = summary_without_times(setting)
+    setting.out = setting.folder / "uninterrupted"
+    assert setting.run().exit_code == 0
+    assert summary_without_times(setting) == resumed
+
+
+def test_a_finished_run_says_that_its_results_are_old(setting):
+    assert "nothing decoded" not in setting.run().stderr
+    lines = (setting.out / "utterances.jsonl").read_bytes()
+    date = json.loads((setting.out / "run.json").read_text())["date"]
+    result = setting.run("--resume")
+    assert result.exit_code == 0
+    assert f"complete; nothing decoded, these are the results of {date}" in result.stderr
+    assert (setting.out / "utterances.jsonl").read_bytes() == lines
+
+
+def test_resume_needs_a_run(setting):
+    result = setting.run("--resume")
+    assert result.exit_code == 2 and f"'{setting.out}' holds no run" in result.output
+    result = CliRunner().invoke(main, ["sweep", "--grid", str(setting.grid), "--resume"])
+    assert result.exit_code == 2 and "--out" in result.output
+
+
+def test_two_sweeps_do_not_write_one_run(setting):
+    first = subprocess.Popen([sys.executable, "-m", "pyharness", *setting.arguments], stdout=subprocess.PIPE)
+    wait_for(lambda: (setting.out / "run.json").exists())
+    result = setting.run()
+    assert result.exit_code == 2 and f"is being written by process {first.pid} on" in result.output
+    first.communicate()
+    assert first.returncode == 0 and len(setting.utterances()) == 16
+
+
+@pytest.mark.parametrize("name", ["summary.json", "report.html", "run.json"])
+def test_a_file_that_cannot_be_written_is_one_line(setting, name):
+    (setting.out / f"{name}.part").mkdir(parents=True)
+    if name != "run.json":
+        shutil.rmtree(setting.out)
+        assert setting.run().exit_code == 0
+        (setting.out / name).unlink()
+        (setting.out / f"{name}.part").mkdir()
+    result = setting.run()
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit)
+    assert f"cannot write '{setting.out / name}'" in result.output
 
 
 def busy_worker(parent: int):

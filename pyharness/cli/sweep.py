@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pyharness import grid as grids
-from pyharness import report
+from pyharness import report, rundir
 from pyharness import sweep as sweeps
 from pyharness.errors import HarnessError
 
@@ -48,10 +48,11 @@ class Names(click.ParamType):
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Run directory; an interrupted run in it is continued.",
+    help="Run directory; a run of the same configuration in it is continued.",
 )
+@click.option("--resume", is_flag=True, help="Continue the run in --out; an error if there is none.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of tables.")
-def sweep(models, speech, grid, clips, seed, language, jobs, timeout, out, as_json):
+def sweep(models, speech, grid, clips, seed, language, jobs, timeout, out, resume, as_json):
     """Compare selection rules on real recordings.
 
     Every clip is encoded once for each model and decoded under every arm. Writes a run directory (run.json,
@@ -65,6 +66,8 @@ def sweep(models, speech, grid, clips, seed, language, jobs, timeout, out, as_js
     """
     console = Console(stderr=True)
     jobs = jobs or default_jobs()
+    if resume and not (out and rundir.is_run(out)):
+        raise HarnessError(f"--resume: '{out}' holds no run" if out else "--resume needs --out, the run to continue")
     out = out or new_run_folder("sweep")
 
     grid = grids.override(grids.load(grid), models=models, speech=speech, clips=clips, seed=seed)
@@ -103,7 +106,14 @@ def run_with_progress(plan, out, jobs, console, timeout=None):
         n_arms = len(plan.grid.arms)
         task = progress.add_task(f"{n_arms} arms, {jobs} jobs", total=sum(len(part.clips) for part in plan.parts))
         try:
-            return sweeps.run(plan, out, jobs, lambda n: progress.advance(task, n), timeout)
+            return sweeps.run(
+                plan,
+                out,
+                jobs,
+                advance=lambda n: progress.advance(task, n),
+                say=lambda text: console.print(text, highlight=False, soft_wrap=True),
+                timeout=timeout,
+            )
         except KeyboardInterrupt:
             progress.stop()
             console.print(
