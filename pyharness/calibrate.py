@@ -1,9 +1,9 @@
 """Calibration: from a model and validation speech to a profile with its evidence; evaluation on held-out speech.
 
-Candidates stand in a fixed order, the most expensive first. They are tested in that order and the search ends at the
-first that is not Non-inferior, so that the chance of accepting any inferior one stays at 5 % without a correction
-(fixed-sequence testing, Maurer, Hothorn & Lehmacher 1995). Among the accepted ones the cheapest is chosen, if it
-beats the full cache by at least 5 % (speed condition); otherwise the choice is the full cache.
+Candidates stand in a fixed order, the most expensive first. All are decoded; then they are tested in that order and
+the testing ends at the first that is not Non-inferior, so that the chance of accepting any inferior one stays at 5 %
+without a correction (fixed-sequence testing, Maurer, Hothorn & Lehmacher 1995). Among the accepted ones the cheapest
+is chosen, if it beats the full cache by at least 5 % (speed condition); otherwise the choice is the full cache.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import statistics as stdlib_statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyharness import ggml_file, rules, statistics
+from pyharness import ggml_file, models, rules, statistics
 from pyharness.errors import HarnessError
 from pyharness.rules import PadsinkTrack, Rule
 from pyharness.rundir import write_json
@@ -148,7 +148,10 @@ def _evidence(candidate: Candidate) -> dict:
 
 
 def write_profile(path: Path, content: dict) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HarnessError(f"cannot write '{path}': {error.strerror}") from error
     write_json(path, content)
 
 
@@ -161,19 +164,27 @@ def read_profile(path: Path) -> dict:
         raise HarnessError(f"profile '{path}' is not of schema {SCHEMA}")
     if not isinstance(content.get("model"), dict) or "name" not in content["model"]:
         raise HarnessError(f"profile '{path}' does not name its model")
+    if not isinstance(content.get("rule", ""), str):
+        raise HarnessError(f"profile '{path}': 'rule' must be a name")
     return content
 
 
 def rule_of(content: dict, path: Path) -> Rule:
-    """The rule and settings that a profile chooses."""
-    known = {field.name for rule in rules.RULES.values() for field in dataclasses.fields(rule)}
+    """The rule that a profile chooses, with those of the profile's settings that are the rule's own."""
+    name = content.get("rule", "padsink-track")
+    own = {field.name for field in dataclasses.fields(rules.RULES[name])} if name in rules.RULES else ()
     try:
-        return rules.make(content.get("rule", "padsink-track"), **{k: v for k, v in content.items() if k in known})
+        return rules.make(name, **{key: value for key, value in content.items() if key in own})
     except HarnessError as error:
         raise HarnessError(f"profile '{path}': {error.message}") from error
 
 
 # --- evaluation -------------------------------------------------------------------------------------------------------
+
+
+def arm_of(content: dict, path: Path) -> rules.Profile:
+    """The arm that decodes as a program does that loads the profile."""
+    return rules.Profile(rule_of(content, path), path.resolve(), models.sha256(path))
 
 
 def check_model(content: dict, part: Part, path: Path) -> None:

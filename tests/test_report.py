@@ -3,8 +3,10 @@ import json
 from html.parser import HTMLParser
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
+from pyharness.cli import main
 from pyharness.errors import HarnessError
 from pyharness.report import Row, percent, points, print_tables, step_time, write_report
 
@@ -261,3 +263,18 @@ def test_percent(fraction, text):
 )
 def test_points(fraction, text):
     assert points(fraction) == text
+
+
+def test_filters_that_leave_nothing_are_an_error(run_dir):
+    for wanted in (["--rule", "no-such-rule"], ["--rule", "stride", "--budget", "96"]):
+        for form in ([], ["--markdown"]):
+            result = CliRunner().invoke(main, ["report", str(run_dir), *wanted, *form])
+            assert result.exit_code == 2 and "no row of" in result.output
+    result = CliRunner().invoke(main, ["report", str(run_dir), "--markdown", "--budget", "25%"])
+    assert result.exit_code == 0 and "stride" in result.output and "| padsink-track" not in result.output
+
+
+def test_a_page_that_cannot_be_written_is_named(run_dir):
+    (run_dir / "report.html.part").mkdir()
+    with pytest.raises(HarnessError, match=r"cannot write .*report\.html"):
+        write_report(run_dir)

@@ -38,9 +38,9 @@ CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
 def calibrate(model, speech, language, grid, clips, seed, jobs, run_folder, out):
     """Choose budget, sink fraction, tau and lookbehind for a model and a language.
 
-    Candidates are tried on the validation part of the speech, from the most expensive one down to the first that is
-    not Non-inferior; the cheapest accepted one is chosen if it beats the full cache by 5 %. The full cache is an
-    honest outcome. The profile carries the evidence.
+    Every candidate decodes the validation part of the speech. Then they are tested, from the most expensive one down
+    to the first that is not Non-inferior; those before it are accepted, and the cheapest of them is chosen if it beats
+    the full cache by 5 %. The full cache is an honest outcome. The profile carries the evidence.
 
     \b
     Examples:

@@ -11,7 +11,6 @@ from pyharness import grid as grids
 from pyharness import report, rules
 from pyharness import sweep as sweeps
 from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress
-from pyharness.errors import HarnessError
 
 
 @click.command()
@@ -32,7 +31,8 @@ from pyharness.errors import HarnessError
 def evaluate(profile, speech, model, language, clips, seed, jobs, run_folder, as_json):
     """Confirm a profile on held-out clips, which calibration never saw.
 
-    Prints "reproduced", "not reproduced" or "inconclusive" and, for the last, how many clips would decide it.
+    Prints "reproduced", "not reproduced" or "inconclusive" and, for the last, how many clips would decide it. The
+    clips are decoded with everything the profile sets. One that chooses the full cache has nothing to compare.
 
     \b
     Example:
@@ -42,13 +42,16 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, run_folder, as
     jobs = jobs or default_jobs()
     run_folder = run_folder or new_run_folder("evaluate")
     content = calibration.read_profile(profile)
-    rule = calibration.rule_of(content, profile)
-    if rule == rules.Full():
-        raise HarnessError(f"profile '{profile}' chooses the full cache: there is nothing to evaluate")
+    arm = calibration.arm_of(content, profile)
     model = model or content["model"]["name"]
-    grid = grids.Grid(models=(model,), speech=(speech,), arms=(rules.Full(), rule), clips=clips, seed=seed)
+    grid = grids.Grid(models=(model,), speech=(speech,), arms=(rules.Full(), arm), clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print, part="held-out")
     calibration.check_model(content, plan.parts[0], profile)
+
+    if arm.rule == rules.Full():
+        text = "nothing to compare"
+        click.echo(json.dumps({"outcome": text}) if as_json else f"{text}: the profile chooses the full cache")
+        return
 
     rows = run_with_progress(plan, run_folder, jobs, console)
     report.write_report(run_folder)

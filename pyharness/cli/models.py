@@ -10,10 +10,23 @@ from rich.table import Table
 
 from pyharness import models as library
 from pyharness import paths
+from pyharness.errors import HarnessError
 from pyharness.models import QUANTIZED_TYPES, SHAPES, Listed
 
 
-@click.group()
+class Group(click.Group):
+    """Its commands write large files: a disk that does not take them is one line, too."""
+
+    def invoke(self, ctx):
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise HarnessError(f"cannot use '{error.filename}': {error.strerror}") from error
+
+
+@click.group(cls=Group)
 def models():
     """Get, convert, quantize and synthesise models.
 

@@ -6,13 +6,15 @@ import click
 from rich.console import Console
 
 from pyharness import report as reports
+from pyharness.cli.budget import Budget
+from pyharness.errors import HarnessError
 
 
 @click.command()
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--markdown", is_flag=True, help="Print the tables as Markdown; write nothing.")
 @click.option("--rule", "wanted", multiple=True, help="Only these rules (may be given several times).")
-@click.option("--budget", type=int, multiple=True, help="Only these budgets, and rules without one.")
+@click.option("--budget", type=Budget(), multiple=True, help="Only these budgets, and rules without one.")
 def report(run, markdown, wanted, budget):
     """Print the tables of a finished run and write its report.html again. Reads the run directory only.
 
@@ -26,6 +28,8 @@ def report(run, markdown, wanted, budget):
         for row in reports.read_rows(run)
         if (not wanted or row.rule in wanted) and (not budget or row.budget is None or row.budget in budget)
     ]
+    if not rows:
+        raise HarnessError(f"no row of '{run}' is of the given --rule and --budget")
     if markdown:
         click.echo(reports.markdown(rows))
         return

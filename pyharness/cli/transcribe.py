@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pyharness import audio, models, output, rules
+from pyharness.cli.budget import Budget
 from pyharness.errors import HarnessError
 from pyharness.native import Decoding, Model
 
@@ -16,7 +17,7 @@ from pyharness.native import Decoding, Model
 @click.option("--model", "-m", required=True, help="Name (base, tiny.en, ...) or path of a ggml model.")
 @click.option("--profile", type=click.Path(path_type=Path), help="Calibrated settings of the view.")
 @click.option("--kv-rule", type=str, help=f"Rule that chooses the positions a step reads: {', '.join(rules.RULES)}.")
-@click.option("--kv-budget", type=int, help="Positions a step may read, 1..1500.")
+@click.option("--kv-budget", type=Budget(), help="Positions a step may read, 1..1500, or their share of 1500: 12.5%.")
 @click.option("--kv-sink-frac", type=float, help="Share of the budget given to sinks, 0..1.")
 @click.option("--kv-tau", type=float, help="Steps less confident than this are executed again, 0..1.")
 @click.option(
@@ -47,6 +48,8 @@ def transcribe(
     rule = _rule(kv_rule, budget=kv_budget, sink_fraction=kv_sink_frac, tau=kv_tau)
     if rule and profile:
         raise HarnessError("give either --profile or --kv-* flags")
+    if out:
+        _check_names(files, form)
     n_failed = 0
     with Model(models.resolve(model)) as loaded, loaded.state() as state:
         if profile:
@@ -91,6 +94,16 @@ def _rule(name, **settings):
     if name is None and not settings:
         return None
     return rules.make(name or "padsink-track", **settings)
+
+
+def _check_names(files, form):
+    """HarnessError if two transcripts would be the same file."""
+    named = {}
+    for path in files:
+        name = f"{path.stem}.{form}"
+        if name in named:
+            raise HarnessError(f"'{named[name]}' and '{path}' would both be written to '{name}': rename one of them")
+        named[name] = path
 
 
 def _check_language(language, loaded):

@@ -1,0 +1,116 @@
+"""pyharness evaluate: decodes with exactly what the profile sets, and has an answer for every profile."""
+
+import json
+
+import native_tools as tools
+import pytest
+from click.testing import CliRunner
+
+from pyharness import audio, models, rules
+from pyharness.cli import main
+from pyharness.grid import Limits
+from pyharness.native import Decoding, Model
+
+
+@pytest.fixture
+def profile(tmp_path, tiny_en):
+    """Writes a profile of tiny.en with the given settings."""
+
+    def write(**settings):
+        path = tmp_path / "profile.json"
+        model = {"name": "tiny.en", "sha256": models.sha256(tiny_en), "n_text_layer": 4}
+        path.write_text(json.dumps({"schema": 1, "model": model, "language": "en", **settings}))
+        return path
+
+    return write
+
+
+def evaluate(path, *more):
+    run = path.parent / "run"
+    arguments = ["--profile", path, "--speech", "asterisk-en", "--clips", "3", "--jobs", "1", "--run", run, *more]
+    return CliRunner().invoke(main, ["evaluate", *map(str, arguments)])
+
+
+# heads that stand still and sinks that are none: what a text decoded with them shows is that they were used
+LISTS = {
+    "rule": "padsink-track",
+    "budget": 64,
+    "sinks": "model",
+    "sink_positions": [1499, 1498, 1497],
+    "alignment_heads": [[0, 0]],
+}
+
+
+def test_the_lists_of_the_profile_decode_the_clips(profile, tiny_en):
+    path = profile(**LISTS)
+    result = evaluate(path, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["budget"] == 64 and json.loads(result.stdout)["rule"] == "padsink-track"
+    rows = [json.loads(line) for line in (path.parent / "run" / "utterances.jsonl").read_text().splitlines()]
+    mine = [row for row in rows if "profile=" in row["arm"]]
+    assert len(mine) == 3
+    with Model(tiny_en) as model, model.state() as state:
+        for row in mine:
+            samples = audio.load(row["audio_filepath"])
+            decoding = Decoding(max_tokens=Limits().max_tokens(len(samples) / audio.SAMPLE_RATE))
+            state.set_profile(path)
+            state.reset_counters()
+            assert state.transcribe(samples, decoding).text == row["pred_text"]
+            assert state.counters().n_rows_read == row["rows_read"]
+            state.set_view(rules.PadsinkTrack(budget=64))  # the same without the lists reads something else
+            state.reset_counters()
+            state.transcribe(samples, decoding)
+            assert state.counters().n_rows_read != row["rows_read"]
+
+
+def test_a_changed_profile_is_another_arm(profile):
+    assert evaluate(profile(**LISTS)).exit_code == 0
+    result = evaluate(profile(**LISTS | {"sink_positions": [1400]}))
+    assert result.exit_code == 2 and "(arms)" in result.output
+
+
+def test_a_profile_of_the_full_cache_has_nothing_to_compare(profile, tmp_path):
+    result = evaluate(profile(rule="full"))
+    assert result.exit_code == 0
+    assert result.stdout == "nothing to compare: the profile chooses the full cache\n"
+    assert json.loads(evaluate(profile(rule="full"), "--json").stdout) == {"outcome": "nothing to compare"}
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_profile_of_the_full_cache_is_checked_like_any_other(profile):
+    path = profile(rule="full")
+    content = json.loads(path.read_text())
+    for change, reason in (
+        ({"model": content["model"] | {"sha256": "0" * 64}}, "another model"),
+        ({"budgt": 5}, "unknown key 'budgt'"),
+        ({"rule": "ful"}, "full"),
+        ({"rule": ["full"]}, "'rule'"),
+    ):
+        path.write_text(json.dumps(content | change))
+        result = evaluate(path)
+        assert result.exit_code == 2 and reason in result.output, result.output
+
+
+def test_settings_of_any_rule_are_those_of_the_library(profile, tiny_en):
+    """A profile and the rule it names read the same: what neither sets has one default."""
+    samples = audio.load(tools.JFK)
+    for rule in (rules.AudioOnly(), rules.Stride(budget=64), rules.PadsinkTrack(budget=128)):
+        read = []
+        with Model(tiny_en) as model, model.state() as state:
+            for set_view in (
+                lambda state=state, rule=rule: state.set_view(rule),
+                lambda state=state, rule=rule: state.set_profile(profile(rule=rule.name, **vars(rule))),
+                lambda state=state, rule=rule: state.set_profile(
+                    profile(rule=rule.name, **({"budget": rule.budget} if hasattr(rule, "budget") else {}))
+                ),
+            ):
+                set_view()
+                state.reset_counters()
+                tokens = state.transcribe(samples, Decoding()).tokens
+                read.append((tokens, state.counters().n_rows_read, state.counters().n_full_runaway))
+        assert read[0] == read[1] == read[2], rule
+
+
+def test_the_arm_of_a_profile_is_named_by_its_rule_and_its_file(profile):
+    arm = rules.Profile(rules.Full(), profile(rule="full"), "abc")
+    assert (arm.name, arm.describe()) == ("full", "full profile=abc")
