@@ -10,7 +10,7 @@ from pyharness import grid as grids
 from pyharness import paths, report, rundir, splits
 from pyharness import speech as speeches
 from pyharness import sweep as sweeps
-from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress
+from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress, timeout_option
 
 CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
 
@@ -28,6 +28,7 @@ CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
 @click.option("--clips", type=click.IntRange(1), help="Validation clips.  [default: all]")
 @click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: 0]")
 @click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
+@timeout_option
 @click.option(
     "--run",
     "run_folder",
@@ -35,7 +36,7 @@ CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
     help="Run directory; an interrupted run is continued.",
 )
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The profile to write.")
-def calibrate(model, speech, language, grid, clips, seed, jobs, run_folder, out):
+def calibrate(model, speech, language, grid, clips, seed, jobs, timeout, run_folder, out):
     """Choose budget, sink fraction, tau and lookbehind for a model and a language.
 
     Every candidate decodes the validation part of the speech. Then they are tested, from the most expensive one down
@@ -54,7 +55,7 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, run_folder, out)
     plan = sweeps.make_plan(grid, language, console.print, part="validation")
     split = splits.write(*speeches.resolve(speech))
 
-    rows = run_with_progress(plan, run_folder, jobs, console)
+    rows = run_with_progress(plan, run_folder, jobs, console, timeout, flag="--run")
     report.write_report(run_folder)
     choice = calibration.choose(grid.arms, rows, rundir.read_utterances(run_folder))
     content = calibration.profile(plan.parts[0], choice, sweeps.config(plan, jobs))

@@ -10,7 +10,7 @@ from pyharness import calibrate as calibration
 from pyharness import grid as grids
 from pyharness import report, rules
 from pyharness import sweep as sweeps
-from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress
+from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress, timeout_option
 
 
 @click.command()
@@ -26,9 +26,10 @@ from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress
 @click.option("--clips", type=click.IntRange(1), help="Held-out clips.  [default: all]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which clips are drawn.")
 @click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
+@timeout_option
 @click.option("--run", "run_folder", type=click.Path(file_okay=False, path_type=Path), help="Run directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
-def evaluate(profile, speech, model, language, clips, seed, jobs, run_folder, as_json):
+def evaluate(profile, speech, model, language, clips, seed, jobs, timeout, run_folder, as_json):
     """Confirm a profile on held-out clips, which calibration never saw.
 
     Prints "reproduced", "not reproduced" or "inconclusive" and, for the last, how many clips would decide it. The
@@ -53,7 +54,7 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, run_folder, as
         click.echo(json.dumps({"outcome": text}) if as_json else f"{text}: the profile chooses the full cache")
         return
 
-    rows = run_with_progress(plan, run_folder, jobs, console)
+    rows = run_with_progress(plan, run_folder, jobs, console, timeout, flag="--run")
     report.write_report(run_folder)
     outcome = calibration.outcome(rows[1])
     if as_json:

@@ -27,6 +27,13 @@ class Names(click.ParamType):
         return names
 
 
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds a clip may take under all arms.  [default: 60 + 30 times its duration, for each arm]",
+)
+
+
 @click.command()
 @click.option("--models", type=Names(), help="Models by name or path, separated by commas.  [default: the grid's]")
 @click.option("--speech", type=Names(), help="Speech sets by name, or manifests.  [default: the grid's]")
@@ -40,11 +47,7 @@ class Names(click.ParamType):
 @click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: the grid's]")
 @click.option("--language", help="Language of manifests that do not state it.")
 @click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    help="Seconds a clip may take under all arms.  [default: 60 + 30 times its duration, for each arm]",
-)
+@timeout_option
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -91,8 +94,8 @@ def new_run_folder(command: str) -> Path:
     return Path("runs") / datetime.datetime.now().strftime(f"{command}-%Y%m%d-%H%M%S")
 
 
-def run_with_progress(plan, out, jobs, console, timeout=None):
-    """``sweeps.run`` with a progress bar; Ctrl-C says how to continue and exits with 130."""
+def run_with_progress(plan, out, jobs, console, timeout, flag="--out"):
+    """``sweeps.run`` with a progress bar; Ctrl-C says with which flag to continue and exits with 130."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -117,7 +120,7 @@ def run_with_progress(plan, out, jobs, console, timeout=None):
         except KeyboardInterrupt:
             progress.stop()
             console.print(
-                f"interrupted; what is done is kept. Continue with --out {out}", highlight=False, soft_wrap=True
+                f"interrupted; what is done is kept. Continue with {flag} {out}", highlight=False, soft_wrap=True
             )
             raise SystemExit(130) from None
 
