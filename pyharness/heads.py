@@ -3,14 +3,17 @@
 Both are read off the attention of full steps. They make padsink-track work for models without a preset: fine-tuned,
 distilled, unknown ones.
 
-Score of a head, per clip: c_t is its centre at step t, the position of its largest attention among the audio. Over the
-steps of the clip,
+Score of a head, from -1 to 1: how much of its attention on the audio lies where the heads together say the speech is,
+beyond what it would put there without moving. For each clip, a[t, h, i] is the share of head h at step t on the audio
+positions within NEAR of i. The speech is at the path that never steps back and collects the largest sum of
+sum_h w[h] a[t, h, path[t]]; then
 
-    score = share * (forward - backward) / (forward + backward) * min(1, forward / n_audio)
+    score[h] = mean_t a[t, h, path[t]] - mean_t mean_s a[s, h, path[t]]        w[h] = max(0, score[h])^2
 
-with ``share`` the mean attention on the audio, ``forward`` and ``backward`` the sums of the centre's moves in each
-direction: 1 for a head that looks at the audio only and walks through it once, 0 for one that stands still or jumps to
-and fro. A head's score is the mean over clips of at least MIN_STEPS steps.
+and so on from equal weights for ROUNDS rounds: heads that agree win, those that stand still or wander lose, and no
+transcript with times is needed. Only the upper half of the layers says where the speech is: lower heads can be as
+sharp, but some look back at the token just read instead of the one to come. A head's score is the mean over the steps
+of all clips of at least MIN_STEPS.
 """
 
 from collections.abc import Iterable
@@ -19,13 +22,15 @@ from pathlib import Path
 
 import numpy as np
 
-from pyharness import audio, rules
+from pyharness import audio, native, rules
 from pyharness.errors import HarnessError
-from pyharness.native import Decoding, Model, Step
+from pyharness.native import Decoding, Model, State, Step
 from pyharness.speech import Clip
 
-MIN_STEPS = 4  # shorter clips say nothing about movement
-HEAD_SHARE = 0.5  # heads of at least this share of the best score are alignment heads ...
+MIN_STEPS = 5  # shorter clips say nothing about movement
+NEAR = 3  # positions (20 ms each) to either side of the path
+ROUNDS = 4
+HEAD_SHARE = 0.25  # heads of at least this share of the best score are alignment heads ...
 MAX_HEADS = 10  # ... but no more than these
 
 
@@ -34,24 +39,20 @@ class Observer:
     """Sums up the attention of the clips it is shown."""
 
     n_ctx: int = rules.N_CTX
-    scores: list[np.ndarray] = field(default_factory=list)  # each [n_layer, n_head]
+    scores: list[np.ndarray] = field(default_factory=list)  # each [n_layer, n_head], one per clip
+    n_steps: list[int] = field(default_factory=list)  # of the same clips
     first_mass: np.ndarray | None = None  # [n_ctx] sum over clips, where the position is padding
     n_padding: np.ndarray | None = None  # [n_ctx] clips in which the position is padding
-    _centres: list[np.ndarray] = field(default_factory=list)
-    _shares: list[np.ndarray] = field(default_factory=list)
-    _n_audio: int = 0
+    _shares: list[np.ndarray] = field(default_factory=list)  # each [n_layer, n_head, n_audio], one per step
 
     def begin(self) -> None:
-        self._centres, self._shares = [], []
+        self._shares = []
 
     def see(self, step: Step) -> None:
         """One run of the decoder over the full cache."""
-        self._n_audio = step.n_audio
         if step.kind == "prompt":
             self._see_first(step)
-        on_audio = step.mass[:, :, : step.n_audio]
-        self._centres.append(on_audio.argmax(axis=2))
-        self._shares.append(on_audio.sum(axis=2))
+        self._shares.append(shares_near(step.mass[:, :, : step.n_audio]))
 
     def _see_first(self, step: Step) -> None:
         if self.first_mass is None:
@@ -60,23 +61,50 @@ class Observer:
         self.n_padding[step.n_audio :] += 1
 
     def end(self) -> None:
-        if len(self._centres) > MIN_STEPS:
-            self.scores.append(score(np.array(self._centres), np.array(self._shares), self._n_audio))
+        if len(self._shares) >= MIN_STEPS:
+            self.scores.append(score(np.array(self._shares)))
+            self.n_steps.append(len(self._shares))
 
 
-def score(centres: np.ndarray, shares: np.ndarray, n_audio: int) -> np.ndarray:
-    """Score of each head on one clip, [n_layer, n_head]; ``centres`` and ``shares``: [n_steps, n_layer, n_head]."""
-    moves = np.diff(centres, axis=0)
-    forward, backward = moves.clip(min=0).sum(axis=0), (-moves).clip(min=0).sum(axis=0)
-    direction = (forward - backward) / np.maximum(forward + backward, 1)
-    return shares.mean(axis=0) * direction.clip(min=0) * np.minimum(1, forward / n_audio)
+def score(shares: np.ndarray) -> np.ndarray:
+    """Score of each head on one clip, [n_layer, n_head]; ``shares``: [n_steps, n_layer, n_head, n_audio]."""
+    n_steps, n_layer, n_head, n_audio = shares.shape
+    shares = shares.reshape(n_steps, n_layer * n_head, n_audio)
+    standing = shares.mean(axis=0)  # [n_heads, n_audio]
+    upper = n_layer // 2 * n_head
+    scores = np.ones(n_layer * n_head)
+    for _ in range(ROUNDS):
+        together = np.tensordot(scores[upper:].clip(min=0) ** 2, shares[:, upper:], axes=(0, 1))  # [n_steps, n_audio]
+        path = forward_path(together)
+        scores = shares[np.arange(n_steps), :, path].mean(axis=0) - standing[:, path].mean(axis=1)
+    return scores.reshape(n_layer, n_head)
+
+
+def shares_near(attention: np.ndarray) -> np.ndarray:
+    """Share of the attention that lies within NEAR of each position of the last axis, the audio."""
+    total = np.pad(attention.cumsum(axis=-1), [(0, 0)] * (attention.ndim - 1) + [(1, 0)])
+    n = attention.shape[-1]
+    high, low = np.minimum(np.arange(n) + NEAR + 1, n), np.maximum(np.arange(n) - NEAR, 0)
+    return (total[..., high] - total[..., low]) / np.maximum(total[..., -1:], np.finfo(np.float32).tiny)
+
+
+def forward_path(gain: np.ndarray) -> np.ndarray:
+    """The positions p[0] <= p[1] <= ... of largest sum of gain[t, p[t]]; ``gain``: [n_steps, n_positions]."""
+    best = [gain[0]]  # best[t][i]: largest sum of a path that ends at i
+    for row in gain[1:]:
+        best.append(np.maximum.accumulate(best[-1]) + row)
+    path = [int(best[-1].argmax())]
+    for sums in reversed(best[:-1]):
+        path.append(int(sums[: path[-1] + 1].argmax()))
+    return np.array(path[::-1])
 
 
 @dataclass(frozen=True)
 class Found:
     heads: list[tuple[int, int, float]]  # layer, head, score; best first
+    preset: list[tuple[int, int]]  # layer, head: what padsink-track uses without a list
     sinks: list[tuple[int, float]]  # position, mean first-step mass; strongest first
-    n_clips: int
+    n_clips: int  # that the heads were scored on
 
 
 def find(model_path: Path, clips: Iterable[Clip], n_sinks: int = 64) -> Found:
@@ -91,9 +119,18 @@ def find(model_path: Path, clips: Iterable[Clip], n_sinks: int = 64) -> Found:
             state.transcribe(samples, Decoding(language=clip.language, max_tokens=int(8 + 8 * len(samples) / 16000)))
             observer.end()
         state.on_step(None)
+        preset = _preset(state)
     if not observer.scores:
         raise HarnessError(f"no clip gave {MIN_STEPS} steps: give longer speech")
-    return Found(alignment_heads(np.mean(observer.scores, axis=0)), _sinks(observer, n_sinks), len(observer.scores))
+    scores = np.average(observer.scores, axis=0, weights=observer.n_steps)
+    return Found(alignment_heads(scores), preset, _sinks(observer, n_sinks), len(observer.scores))
+
+
+def _preset(state: State) -> list[tuple[int, int]]:
+    params = native.ffi.new("struct whisper_kv_view_params *")
+    params.size = native.ffi.sizeof(params[0])
+    native.library().whisper_kv_view_get_state(state.model.handle, state.handle, params)
+    return [tuple(params.aheads[i]) for i in range(params.n_aheads)]
 
 
 def alignment_heads(scores: np.ndarray) -> list[tuple[int, int, float]]:

@@ -21,9 +21,10 @@ from pyharness import speech as speeches
 def heads(model, speech, clips, seed, as_json):
     """Find the alignment heads and the constant sinks of a model.
 
-    A head's score is high if it looks at the audio and walks through it once, from front to back; heads of at least
-    half the best score are listed. Sinks are positions whose attention on the first step stands out over clips of
-    many lengths.
+    A head's score is the share of its attention on the audio that lies where the heads together place the speech,
+    less what it would put there without moving; heads of at least a quarter of the best score are listed, and those
+    of upstream's preset for models of this shape are marked. Sinks are positions whose attention on the first step
+    stands out over clips of many lengths.
 
     \b
     Examples:
@@ -47,10 +48,12 @@ def heads(model, speech, clips, seed, as_json):
 def _print(found):
     console = Console()
     table = Table(title=f"alignment heads, from {found.n_clips} clips")
-    for column in ("layer", "head", "score"):
+    for column in ("layer", "head", "score", "preset"):
         table.add_column(column, justify="right")
     for layer, head, score in found.heads:
-        table.add_row(str(layer), str(head), f"{score:.3f}")
+        table.add_row(str(layer), str(head), f"{score:.3f}", "yes" if (layer, head) in found.preset else "")
     console.print(table)
+    shared = len({(layer, head) for layer, head, _ in found.heads} & set(found.preset))
+    console.print(f"{shared} of the {len(found.preset)} heads of upstream's preset are among them", highlight=False)
     sinks = "  ".join(f"{position} ({mass:.1%})" for position, mass in found.sinks[:16])
     console.print(f"strongest constant sinks (mean first-step attention): {sinks}", highlight=False)
