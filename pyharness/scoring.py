@@ -1,4 +1,4 @@
-"""Word error counts on normalised text. Raw text goes in, counts come out; nothing stored is ever altered."""
+"""Word and character counts on normalised text. Raw text goes in, counts come out; nothing stored is ever altered."""
 
 import functools
 import importlib.metadata
@@ -14,6 +14,7 @@ _UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 _TURKIC_CASING = frozenset({"tr", "az"})
 _CYRILLIC_YO = str.maketrans({"ё": "е"})
 _TURKIC_I = str.maketrans({"I": "ı", "İ": "i"})
+_DOTTED_I = re.compile("i\u0307+")  # what lower-casing İ by the rules of other languages leaves
 
 _UZBEK_LETTER = "\u02bb"
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bb\u02bc\u0060\u00b4\u2032", "'"))
@@ -26,6 +27,7 @@ class Normaliser:
 
     name: str
     function: Callable[[str], str] = field(repr=False, compare=False)
+    unspaced: bool = False  # its "words" are characters
 
     def __call__(self, text: str) -> str:
         return self.function(text)
@@ -46,6 +48,23 @@ class Counts:
         return self.substitutions + self.deletions + self.insertions
 
 
+@dataclass(frozen=True)
+class CharacterCounts:
+    """Character counts of one clip, >= 0; sum them like word counts. CER = character_errors / characters."""
+
+    characters: int  # of the reference
+    character_errors: int
+
+
+@dataclass(frozen=True)
+class ScriptCounts:
+    """Words of one text by script."""
+
+    latin_words: int
+    cyrillic_words: int
+    other_words: int  # in another script, in several scripts at once, or without letters
+
+
 def normaliser(language: str, strip_diacritics: bool = False) -> Normaliser:
     """The normaliser for a language code such as ``en`` or ``uz`` (case is ignored).
 
@@ -62,9 +81,10 @@ def normaliser(language: str, strip_diacritics: bool = False) -> Normaliser:
         return Normaliser(f"whisper-english/{version}+no-lone-symbols", _english)
 
     unspaced = language in _UNSPACED
-    name = "basic-unicode/1" + "+strip-diacritics" * strip_diacritics + "+characters" * unspaced
+    name = "basic-unicode/2" + "+strip-diacritics" * strip_diacritics + "+characters" * unspaced
     function = _basic_characters if unspaced else _basic
-    return Normaliser(name, functools.partial(function, language=language, strip_diacritics=strip_diacritics))
+    options = {"language": language, "strip_diacritics": strip_diacritics}
+    return Normaliser(name, functools.partial(function, **options), unspaced)
 
 
 def counts(reference: str, hypothesis: str, normaliser: Normaliser) -> Counts:
@@ -79,6 +99,37 @@ def counts(reference: str, hypothesis: str, normaliser: Normaliser) -> Counts:
 
     edits = jiwer.process_words(reference, hypothesis)
     return Counts(edits.substitutions, edits.deletions, edits.insertions, reference_words, hypothesis_words)
+
+
+def character_counts(reference: str, hypothesis: str, normaliser: Normaliser) -> CharacterCounts:
+    """Fewest character edits between the normalised texts. Either may be empty.
+
+    Characters are code points after NFC. The space between words is one, unless the language is written without.
+    """
+    reference, hypothesis = normaliser(reference), normaliser(hypothesis)
+    if normaliser.unspaced:
+        reference, hypothesis = reference.replace(" ", ""), hypothesis.replace(" ", "")
+    if not reference or not hypothesis:
+        return CharacterCounts(len(reference), len(reference) + len(hypothesis))
+
+    edits = jiwer.process_characters(reference, hypothesis)
+    return CharacterCounts(len(reference), edits.substitutions + edits.deletions + edits.insertions)
+
+
+def script_counts(text: str, normaliser: Normaliser) -> ScriptCounts:
+    """Words of the normalised text by script: tells Uzbek in Latin letters from Uzbek in Cyrillic ones.
+
+    A word belongs to a script if all its letters do. Digits, marks and modifier letters (the ʻ of oʻ) belong to none.
+    """
+    words = [_scripts(word) for word in normaliser(text).split()]
+    latin, cyrillic = words.count({"LATIN"}), words.count({"CYRILLIC"})
+    return ScriptCounts(latin, cyrillic, len(words) - latin - cyrillic)
+
+
+def _scripts(word: str) -> set[str]:
+    """First words of the Unicode names of its letters, which for these two are the script."""
+    letters = (char for char in word if unicodedata.category(char) in ("Ll", "Lu", "Lt", "Lo"))
+    return {unicodedata.name(letter, "").split(" ")[0] for letter in letters}
 
 
 def _english(text: str) -> str:
@@ -105,6 +156,8 @@ def _basic(text: str, *, language: str, strip_diacritics: bool) -> str:
     if language in _TURKIC_CASING:
         text = text.translate(_TURKIC_I)
     text = unicodedata.normalize("NFC", text.casefold())
+    if language in _TURKIC_CASING:
+        text = unicodedata.normalize("NFC", _DOTTED_I.sub("i", text))
     if language == "ru":
         text = text.translate(_CYRILLIC_YO)
     if strip_diacritics:
