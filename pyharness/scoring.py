@@ -12,7 +12,6 @@ import jiwer
 # Whisper's authors report character errors for languages written without spaces (Radford et al. 2022, §3.4).
 _UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 _TURKIC_CASING = frozenset({"tr", "az"})
-_CYRILLIC_YO = str.maketrans({"ё": "е"})
 _TURKIC_I = str.maketrans({"I": "ı", "İ": "i"})
 _DOTTED_I = re.compile("i\u0307+")  # what lower-casing İ by the rules of other languages leaves
 
@@ -158,8 +157,8 @@ def _basic(text: str, *, language: str, strip_diacritics: bool) -> str:
     text = unicodedata.normalize("NFC", text.casefold())
     if language in _TURKIC_CASING:
         text = unicodedata.normalize("NFC", _DOTTED_I.sub("i", text))
-    if language == "ru":
-        text = text.translate(_CYRILLIC_YO)
+    while language == "ru" and "ё" in text:  # until no mark behind an е makes it one again
+        text = unicodedata.normalize("NFC", text.replace("ё", "е"))
     if strip_diacritics:
         text = _strip_diacritics(text)
     text = text.translate(_APOSTROPHES)

@@ -108,7 +108,9 @@ def test_normalising_twice_changes_nothing(language, strip_diacritics, text):
     assert function(function(text)) == function(text)
 
 
-@pytest.mark.parametrize(("language", "letters"), [("tr", "iIı\u0307\u0301"), ("uz", "og a'\u0301")])
+@pytest.mark.parametrize(
+    ("language", "letters"), [("tr", "iIı\u0307\u0301"), ("ru", "еЁ\u0308\u0306\u0323"), ("uz", "og a'\u0301")]
+)
 def test_every_short_text_settles_in_one_pass(language, letters):
     function = normaliser(language)
     for text in map("".join, itertools.product(letters, repeat=5)):
