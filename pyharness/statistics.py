@@ -9,7 +9,7 @@ a ratio of sums over the same clips, so that every resample recomputes the diffe
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -116,6 +116,28 @@ def non_inferiority(
         verdict=verdict,
         clips_needed=clips_needed,
     )
+
+
+def non_inferiority_by_clip(
+    *,
+    errors_arm: Mapping[Hashable, int],
+    errors_full: Mapping[Hashable, int],
+    words: Mapping[Hashable, int],
+    clusters: Mapping[Hashable, Hashable] | None = None,
+    **options,
+) -> Verdict:
+    """`non_inferiority` of counts by clip id. By name only, so that no two of them can be swapped unseen.
+
+    Raises ValueError, too, if a clip is missing from any of them.
+    """
+    given = {"errors_arm": errors_arm, "errors_full": errors_full, "words": words}
+    given |= {} if clusters is None else {"clusters": clusters}
+    ids = list(dict.fromkeys(clip for counts in given.values() for clip in counts))
+    for name, counts in given.items():
+        missing = [clip for clip in ids if clip not in counts]
+        if missing:
+            raise ValueError(f"{name} lacks {len(missing)} of {len(ids)} clips, first '{missing[0]}'")
+    return non_inferiority(**{name: [counts[clip] for clip in ids] for name, counts in given.items()}, **options)
 
 
 def required_clips(

@@ -3,9 +3,16 @@ import math
 import numpy as np
 import pytest
 
-from pyharness.statistics import INCONCLUSIVE, INFERIOR, NON_INFERIOR, non_inferiority, required_clips
+from pyharness.statistics import (
+    INCONCLUSIVE,
+    INFERIOR,
+    NON_INFERIOR,
+    non_inferiority,
+    non_inferiority_by_clip,
+    required_clips,
+)
 
-SETS = 400
+SETS = 1000
 MOST_FALSE_VERDICTS = 0.05 + 3 * math.sqrt(0.05 * 0.95 / SETS)
 
 
@@ -40,6 +47,20 @@ def share(verdict, make, *arguments):
     return sum(hits) / SETS
 
 
+def one_of_two_fails(generator, n):
+    """In each clip one of the arms makes errors and the other none: D = margin in expectation, correlation -1."""
+    arm_fails = generator.random(n) < 0.5
+    return 6 * arm_fails, 5 * ~arm_fails, np.full(n, 20)
+
+
+def speakers(generator, n_speakers, n_clips):
+    """Clips of 20 words; how many errors the arm adds depends on the speaker. D = margin in expectation."""
+    rate = np.repeat(2 * generator.gamma(4, 0.25, n_speakers), n_clips)
+    more = np.repeat(0.2 * generator.gamma(1, 1, n_speakers), n_clips)
+    full = generator.poisson(rate)
+    return full + generator.poisson(more * rate), full, np.full(n_speakers * n_clips, 20)
+
+
 def plain_upper_bound(arm, full, words, resamples=400, unpaired=False, fixed_margin=False):
     """The textbook bootstrap bound of D - margin, with deliberate faults on request."""
     generator = np.random.default_rng(0)
@@ -49,6 +70,12 @@ def plain_upper_bound(arm, full, words, resamples=400, unpaired=False, fixed_mar
     wer_full = full[other].sum(1) / words[other].sum(1)
     margin = 0.2 * (full.sum() / words.sum() if fixed_margin else wer_full)
     return np.quantile(wer - wer_full - margin, 0.95)
+
+
+def plain_share(make, *arguments, **faults):
+    """Share of SETS simulated data sets that the textbook bound, with these faults, calls Non-inferior."""
+    generator = np.random.default_rng(1)
+    return np.mean([plain_upper_bound(*make(generator, *arguments), **faults) < 0 for _ in range(SETS)])
 
 
 def test_rates_by_hand():
@@ -79,19 +106,47 @@ def test_at_the_margin_few_sets_are_called_inferior(make):
     assert share(INFERIOR, make, 100, 0.10) <= MOST_FALSE_VERDICTS
 
 
+@pytest.mark.parametrize(
+    ("make", "ratio"), [(moved_errors, 0.9), (moved_errors, 1.0), (moved_errors, 1.5), (added_errors, 1.5)]
+)
+def test_each_bound_covers_the_truth(make, ratio):
+    """Of D - margin, away from the margin too."""
+    generator = np.random.default_rng(1)
+    verdicts = [non_inferiority(*make(generator, 100, 0.1, ratio), resamples=400, seed=i) for i in range(SETS)]
+    truth = 0.1 * (ratio - 1.2)
+    assert np.mean([verdict.bound_upper < truth for verdict in verdicts]) <= MOST_FALSE_VERDICTS
+    assert np.mean([verdict.bound_lower > truth for verdict in verdicts]) <= MOST_FALSE_VERDICTS
+
+
 def test_plain_percentile_bootstrap_would_fail_the_check():
-    generator = np.random.default_rng(1)
-    bounds = [plain_upper_bound(*added_errors(generator, 100, 0.01)) for _ in range(SETS)]
-    assert np.mean(np.array(bounds) < 0) > 2 * MOST_FALSE_VERDICTS
+    assert plain_share(added_errors, 100, 0.01) > 2 * MOST_FALSE_VERDICTS
 
 
-def test_margin_is_recomputed_in_every_resample():
-    """D is the same in every clip here, so a fixed margin leaves no spread and is wrong half of the time."""
+def test_unpaired_bootstrap_would_fail_the_check():
+    """What one arm loses on a clip the other gains: drawn apart, the arms seem to differ less than they do."""
+    assert share(NON_INFERIOR, one_of_two_fails, 100) <= MOST_FALSE_VERDICTS
+    assert plain_share(one_of_two_fails, 100) <= MOST_FALSE_VERDICTS
+    assert plain_share(one_of_two_fails, 100, unpaired=True) > 1.3 * MOST_FALSE_VERDICTS
+
+
+def test_fixed_margin_would_fail_the_check():
+    """D is the same in every clip here, so a margin that is not recomputed leaves no spread: wrong half of the time."""
     assert share(NON_INFERIOR, one_more_each, 100) <= MOST_FALSE_VERDICTS
+    assert plain_share(one_more_each, 100) <= MOST_FALSE_VERDICTS
+    assert plain_share(one_more_each, 100, fixed_margin=True) > 4 * MOST_FALSE_VERDICTS
 
-    generator = np.random.default_rng(1)
-    bounds = [plain_upper_bound(*one_more_each(generator, 100), fixed_margin=True) for _ in range(SETS)]
-    assert np.mean(np.array(bounds) < 0) > 4 * MOST_FALSE_VERDICTS
+
+def test_ignoring_the_speakers_would_fail_the_check():
+    def verdicts(clustered):
+        generator = np.random.default_rng(1)
+        labels = np.repeat(np.arange(20), 20) if clustered else None
+        return [
+            non_inferiority(*speakers(generator, 20, 20), clusters=labels, resamples=200, seed=i).verdict
+            for i in range(SETS)
+        ]
+
+    assert np.mean([verdict == NON_INFERIOR for verdict in verdicts(clustered=True)]) <= MOST_FALSE_VERDICTS
+    assert np.mean([verdict == NON_INFERIOR for verdict in verdicts(clustered=False)]) > 1.3 * MOST_FALSE_VERDICTS
 
 
 def test_clips_are_paired():
@@ -153,16 +208,6 @@ def test_copies_in_one_cluster_add_no_evidence():
     assert together.bound_upper - together.bound_lower > 1.5 * (alone.bound_upper - alone.bound_lower)
 
 
-def test_clusters_keep_the_error_rate_with_few_speakers():
-    def speakers(generator, n_speakers):
-        words = np.repeat(160, n_speakers)
-        full = generator.poisson(0.1 * words * generator.gamma(2, 0.5, n_speakers))
-        more = 0.2 * generator.gamma(1, 1, n_speakers)
-        return full + generator.poisson(0.1 * words * more), full, words
-
-    assert share(NON_INFERIOR, speakers, 10) <= MOST_FALSE_VERDICTS
-
-
 def test_seed_decides_everything():
     data = moved_errors(np.random.default_rng(5), 200, 0.1)
     assert non_inferiority(*data, seed=1) == non_inferiority(*data, seed=1)
@@ -192,6 +237,28 @@ def test_clips_without_words_are_allowed():
 def test_bad_input_is_refused(arm, full, words, options, reason):
     with pytest.raises(ValueError, match=reason):
         non_inferiority(arm, full, words, **options)
+
+
+def test_counts_by_clip_are_matched_by_id():
+    arm, full, words = {"a": 2, "b": 0, "c": 1}, {"c": 0, "a": 1, "b": 1}, {"b": 5, "a": 10, "c": 5}
+    verdict = non_inferiority_by_clip(errors_arm=arm, errors_full=full, words=words, seed=3)
+    assert verdict == non_inferiority([2, 0, 1], [1, 1, 0], [10, 5, 5], seed=3)
+    speaker = {"c": "x", "b": "y", "a": "x"}
+    clustered = non_inferiority_by_clip(errors_arm=arm, errors_full=full, words=words, clusters=speaker)
+    assert clustered == non_inferiority([2, 0, 1], [1, 1, 0], [10, 5, 5], clusters=["x", "y", "x"])
+
+
+@pytest.mark.parametrize("name", ["errors_arm", "errors_full", "words", "clusters"])
+def test_a_clip_missing_from_one_side_is_refused(name):
+    counts = {key: {"a": 1, "b": 2} for key in ("errors_arm", "errors_full", "words", "clusters")}
+    counts[name] = {"a": 1}
+    with pytest.raises(ValueError, match=f"{name} lacks 1 of 2 clips, first 'b'"):
+        non_inferiority_by_clip(**counts)
+
+
+def test_arguments_that_could_be_swapped_must_be_named():
+    with pytest.raises(TypeError):
+        non_inferiority_by_clip({"a": 1}, {"a": 1}, {"a": 9})
 
 
 def test_required_clips_by_hand():
