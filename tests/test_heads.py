@@ -88,6 +88,16 @@ def test_json_is_what_a_profile_holds(tiny_en):
     assert len(lists["sink_positions"]) == 64 and all(0 <= position < 1500 for position in lists["sink_positions"])
 
 
+def test_a_manifest_without_a_language_needs_the_option(tiny_en, tmp_path):
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text(json.dumps({"audio": str(tools.JFK), "text": "ask not"}))
+    arguments = ["heads", "--model", str(tiny_en), "--speech", str(manifest), "--json"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and "give --language" in result.stderr, result.output
+    result = CliRunner().invoke(main, [*arguments, "--language", "en"])
+    assert result.exit_code == 0 and json.loads(result.stdout)["alignment_heads"], result.output
+
+
 def test_speech_too_short_to_show_movement_is_refused(tiny_en):
     shortest = min(tools.clips("asterisk-en", 60), key=lambda clip: clip.duration)
     with pytest.raises(HarnessError, match="longer speech"):

@@ -1,6 +1,7 @@
 """pyharness heads"""
 
 import json
+from dataclasses import replace
 
 import click
 from rich.console import Console
@@ -10,15 +11,17 @@ from rich.table import Table
 from pyharness import heads as finder
 from pyharness import models
 from pyharness import speech as speeches
+from pyharness.errors import HarnessError
 
 
 @click.command()
 @click.option("--model", required=True, help="Name or path of the model.")
-@click.option("--speech", required=True, help="Speech set by name, or a manifest that states its language.")
+@click.option("--speech", required=True, help="Speech set by name, or a manifest.")
+@click.option("--language", help="Language of a manifest that does not state it.")
 @click.option("--clips", type=click.IntRange(1), default=25, show_default=True, help="Clips to look at.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which clips are drawn.")
 @click.option("--json", "as_json", is_flag=True, help="Print alignment_heads and sink_positions as a profile has them.")
-def heads(model, speech, clips, seed, as_json):
+def heads(model, speech, language, clips, seed, as_json):
     """Find the alignment heads and the constant sinks of a model.
 
     A head's score is the share of its attention on the audio that lies where the heads together place the speech,
@@ -33,7 +36,9 @@ def heads(model, speech, clips, seed, as_json):
     """
     path = models.resolve(model)
     _, all_clips = speeches.resolve(speech)
-    chosen = speeches.sample(all_clips, clips, seed)
+    chosen = [replace(clip, language=clip.language or language) for clip in speeches.sample(all_clips, clips, seed)]
+    if not all(clip.language for clip in chosen):
+        raise HarnessError(f"speech '{speech}' does not state its language: give --language")
     found = finder.find(path, track(chosen, "clips", console=Console(stderr=True), transient=True))
     if as_json:
         lists = {
