@@ -188,13 +188,6 @@ bool kv_cli_apply(const kv_cli_params & params, struct whisper_context * ctx) {
     if (params.has_sink_fraction) view.sink_fraction = params.sink_fraction;
     if (params.has_tau)           view.tau           = params.tau;
 
-    // as the sweep measures them: only padsink-track executes steps again or leaves the view
-    if (view.rule != WHISPER_KV_RULE_PADSINK_TRACK) {
-        view.tau           =  0.0f;
-        view.guard_eot     = -1;
-        view.guard_runaway =  0.0f;
-    }
-
     if (has_setting(view.rule, "budget") && view.budget < KV_CLI_MIN_BUDGET) {
         fprintf(stderr, "warning: --kv-budget %d: calibration tries no less than %d positions; expect wrong words, repeated at every temperature\n",
                 view.budget, KV_CLI_MIN_BUDGET);

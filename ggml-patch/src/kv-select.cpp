@@ -12,16 +12,33 @@ int kv_select_window_lo(int centre, int n, float lookbehind, int n_audio) {
     return std::max(0, std::min(lo, n_audio - n));
 }
 
-int kv_select_argmax(const float * x, int n) {
-    int best = -1;
+#define KV_SELECT_BLUR 10 // positions on each side, 0.2 s: about a syllable
 
-    for (int i = 0; i < n; ++i) {
-        if (std::isfinite(x[i]) && (best < 0 || x[i] > x[best])) {
-            best = i;
+int kv_select_centre(const float * signal, int n) {
+    const auto value = [&](int i) { return i >= 0 && i < n && std::isfinite(signal[i]) ? (double) signal[i] : 0.0; };
+
+    double sum      = 0.0;
+    double best_sum = 0.0;
+    int    best     = -1;
+
+    for (int i = -KV_SELECT_BLUR; i < n; ++i) {
+        sum += value(i + KV_SELECT_BLUR) - value(i - KV_SELECT_BLUR - 1);
+        if (i >= 0 && sum > best_sum + 1e-9) { // a sum of rounding errors is none
+            best_sum = sum;
+            best     = i;
         }
     }
 
-    return best;
+    if (best < 0) {
+        return -1;
+    }
+
+    double moment = 0.0;
+    for (int i = best - KV_SELECT_BLUR; i <= best + KV_SELECT_BLUR; ++i) {
+        moment += i*value(i);
+    }
+
+    return std::lround(moment/best_sum);
 }
 
 int kv_select_capacity(const kv_select_params & params, int n_ctx) {

@@ -43,8 +43,10 @@ bool kv_select(const kv_select_params & params, const kv_select_input & in, kv_s
 // first position of a window of n positions around `centre`, inside [0, n_audio)
 int kv_select_window_lo(int centre, int n, float lookbehind, int n_audio);
 
-// index of the largest finite value of x[0..n), the lowest one at ties; -1 if there is none
-int kv_select_argmax(const float * x, int n);
+// Where does the attention signal[0..n), each >= 0, lie? Centre of mass of the 21 positions (0.4 s) that hold most of it,
+// so that a lone peak far from the speech, such as a pause that acts as a sink, does not count. Ties go to the lower
+// position, values that are not finite count as none; -1 if there is no signal.
+int kv_select_centre(const float * signal, int n);
 
 // most positions a selection of this rule can hold; 0 where kv_select() never selects
 int kv_select_capacity(const kv_select_params & params, int n_ctx);

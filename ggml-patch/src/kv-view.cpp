@@ -319,7 +319,7 @@ static void move_window(kv_view * view) {
 static bool runs_away(const kv_view * view) {
     const float seconds = view->n_audio*(float) KV_VIEW_SAMPLES_PER_POS/WHISPER_SAMPLE_RATE;
 
-    return view->params.guard_runaway > 0.0f &&
+    return view->selection.moves && view->params.guard_runaway > 0.0f &&
            view->n_generated > KV_VIEW_RUNAWAY_OFFSET + view->params.guard_runaway*seconds;
 }
 
@@ -364,35 +364,38 @@ bool kv_view_is_retry(const kv_view * view) {
     return view && view->retry;
 }
 
-// Where do the alignment heads look? Mean of all of them and of all sequences over n rows that start at row0.
-static int find_centre(kv_view * view, int row0, int n) {
+// Where do the alignment heads look? Mean of all of them and of all sequences over n rows that start at row0; the first
+// of these rows holds position pos0, and they wrap around at its multiples of n. -1 if there is nothing to go by.
+static int find_centre(kv_view * view, int row0, int n, int pos0) {
     const int n_seq = view->kind == WHISPER_KV_STEP_PROMPT ? 1 : view->n_tokens;
 
-    std::fill(view->mean.begin(), view->mean.begin() + n, 0.0f);
+    float * mean = view->mean.data();
+
+    std::fill(mean, mean + n, 0.0f);
 
     for (int i = 0; i < n_seq*view->n_ahead; ++i) {
         const float * row = &view->align[(size_t) i*view->cache.n_ctx + row0];
         for (int j = 0; j < n; ++j) {
-            view->mean[j] += row[j];
+            mean[j] += row[j];
         }
     }
 
-    return n_seq*view->n_ahead > 0 ? kv_select_argmax(view->mean.data(), n) : -1;
+    std::rotate(mean, mean + (n > 0 ? pos0 % n : 0), mean + n); // from slots to positions
+
+    const int found = kv_select_centre(mean, n);
+
+    return found < 0 ? -1 : pos0 + found;
 }
 
-static void update_centre_full(kv_view * view) {
-    const int found = find_centre(view, 0, view->n_audio);
-    if (found >= 0) {
-        view->centre = found;
-    }
-}
-
-static void update_centre_reduced(kv_view * view) {
+static void update_centre(kv_view * view) {
     const auto & sel = view->selection;
 
-    const int found = find_centre(view, sel.fixed.size(), sel.window_n);
+    const int found = view->kind == WHISPER_KV_STEP_REDUCED
+        ? find_centre(view, sel.fixed.size(), sel.window_n, sel.window_lo)
+        : find_centre(view, 0, view->n_audio, 0);
+
     if (found >= 0) {
-        view->centre = view->slot_pos[sel.fixed.size() + found];
+        view->centre = found;
     }
 }
 
@@ -501,11 +504,7 @@ void kv_view_on_decode_end(kv_view * view) {
         return;
     }
 
-    if (view->kind == WHISPER_KV_STEP_REDUCED) {
-        update_centre_reduced(view);
-    } else {
-        update_centre_full(view);
-    }
+    update_centre(view);
 
     if (view->kind == WHISPER_KV_STEP_PROMPT) {
         select(view);
@@ -526,13 +525,13 @@ bool kv_view_on_logits(kv_view * view, float confidence, bool wants_eot) {
     const auto & params = view->params;
     const auto & sel    = view->selection;
 
-    if (view->kind == WHISPER_KV_STEP_REDUCED) {
+    if (view->kind == WHISPER_KV_STEP_REDUCED && sel.moves) { // the other rules keep to their view
         const int n_behind = view->n_audio - (sel.window_lo + sel.window_n);
 
         if (params.tau >= 1.0f || !(confidence >= params.tau)) {
             view->cause = WHISPER_KV_CAUSE_TAU;
             view->counters.n_reexec_tau++;
-        } else if (wants_eot && sel.moves && params.guard_eot >= 0 && n_behind >= std::max(1, params.guard_eot)) {
+        } else if (wants_eot && params.guard_eot >= 0 && n_behind >= std::max(1, params.guard_eot)) {
             view->cause = WHISPER_KV_CAUSE_EOT;
             view->counters.n_reexec_eot++;
         }

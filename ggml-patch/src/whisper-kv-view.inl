@@ -7,6 +7,7 @@
 #include "kv-attn.h"
 
 #include <cstdlib>
+#include <numeric>
 
 static const struct whisper_aheads * whisper_kv_preset(const whisper_hparams & hparams) {
     const bool multilingual = hparams.n_vocab >= 51865;
@@ -202,13 +203,19 @@ static bool whisper_kv_view_unsure(whisper_context & ctx, whisper_state & state,
             continue;
         }
 
-        const float p_max = *std::max_element(decoder.probs.begin(), decoder.probs.end());
+        const auto & probs = decoder.probs;
+        const int    best  = std::max_element(probs.begin(), probs.end()) - probs.begin();
 
-        wants_eot |= decoder.probs[ctx.vocab.token_eot] >= p_max;
+        wants_eot |= best == ctx.vocab.token_eot;
 
         if (!leading || decoder.sequence.sum_logprobs_all > leading->sequence.sum_logprobs_all) {
             leading    = &decoder;
-            confidence = p_max;
+            confidence = probs[best];
+
+            // upstream's filters choose between text and timestamps by the sum of the latter: so sure is it of one
+            if (best >= ctx.vocab.token_beg) {
+                confidence = std::accumulate(probs.begin() + ctx.vocab.token_beg, probs.end(), 0.0f);
+            }
         }
     }
 

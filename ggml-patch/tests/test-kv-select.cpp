@@ -153,15 +153,40 @@ static void test_model_sinks_lie_behind_the_audio() {
     CHECK(run(params, std::vector<float>(40), 40, 0).fixed.empty(), "none without padding");
 }
 
-static void test_window_and_argmax() {
+static void test_window_stays_inside_the_audio() {
     CHECK(kv_select_window_lo(0,   10, 0.25f, 100) ==  0, "start");
     CHECK(kv_select_window_lo(50,  10, 0.25f, 100) == 48, "middle");
     CHECK(kv_select_window_lo(99,  10, 0.25f, 100) == 90, "end");
     CHECK(kv_select_window_lo(2,   10, 0.25f,   5) ==  0, "audio shorter than the window");
     CHECK(kv_select_window_lo(50,  10, 1.00f, 100) == 40, "all behind");
+}
 
-    const float x[] = { NAN, 1.0f, 3.0f, 3.0f, INFINITY, NAN };
-    CHECK(kv_select_argmax(x, 6) == 2 && kv_select_argmax(x, 1) == -1 && kv_select_argmax(x, 0) == -1, "argmax");
+static int centre_of(const std::vector<float> & signal) {
+    return kv_select_centre(signal.data(), signal.size());
+}
+
+static void test_centre_is_where_most_of_the_signal_lies() {
+    std::vector<float> signal(100, 0.0f);
+    CHECK(centre_of(signal) == -1 && centre_of({}) == -1, "no signal");
+
+    signal[0] = 0.4f;
+    CHECK(centre_of(signal) == 0, "lone peak at the start");
+
+    for (int i = 60; i < 70; ++i) {
+        signal[i] = 0.05f;
+    }
+    CHECK(centre_of(signal) == 65, "a spread hump beats a higher lone peak");
+
+    signal[20] = NAN;
+    signal[21] = INFINITY;
+    CHECK(centre_of(signal) == 65, "not finite");
+
+    signal[99] = 0.7f;
+    CHECK(centre_of(signal) == 99, "lone peak at the end");
+
+    signal.assign(100, 0.0f);
+    signal[30] = signal[80] = 0.3f;
+    CHECK(centre_of(signal) == 30, "ties go down");
 }
 
 int main() {
@@ -178,7 +203,8 @@ int main() {
     test_track_takes_sinks_outside_the_window();
     test_track_without_padding_or_with_little_audio();
     test_model_sinks_lie_behind_the_audio();
-    test_window_and_argmax();
+    test_window_stays_inside_the_audio();
+    test_centre_is_where_most_of_the_signal_lies();
 
     return check_report();
 }
