@@ -65,6 +65,7 @@ enum whisper_kv_error {
     WHISPER_KV_ERR_MEMORY      = -4
 };
 
+// tau and the guards act for padsink-track only; the other rules keep to their view.
 struct whisper_kv_view_params {
     uint32_t size;          // sizeof(struct whisper_kv_view_params), set by the caller
     int32_t  rule;          // enum whisper_kv_rule                                            default OFF
@@ -137,7 +138,7 @@ struct whisper_kv_view_step {
     int32_t         window_n;   // positions in the window read
     int32_t         n_pos;      // positions read, each counted once
     const int32_t * pos;        // [n_pos], ascending; NULL in full runs
-    float           confidence; // probability of the leading sequence's best token; -1 in prompts
+    float           confidence; // probability of the leading sequence's best token (of all timestamps, if it is one); -1 in prompts
     float           sink_mass;  // share of attention on the fixed positions, mean of layers and heads; -1 in full runs
     const float   * mass;       // [n_layer][n_head][n_ctx] attention of the last token, no gaps; NULL in reduced runs
 };
