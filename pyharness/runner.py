@@ -125,6 +125,7 @@ def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding, seconds
     counters = state.counters()
     normaliser = scoring.normaliser(task.clip.language, task.strip_diacritics)
     counts = scoring.counts(task.clip.text, transcript.text, normaliser)
+    characters = scoring.character_counts(task.clip.text, transcript.text, normaliser)
     view_runs = counters.n_reduced + counters.n_reexec
     return _row(task, arm) | {
         "time": round(elapsed, 4),
@@ -133,6 +134,8 @@ def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding, seconds
         "deletions": counts.deletions,
         "insertions": counts.insertions,
         "reference_words": counts.reference_words,
+        **dataclasses.asdict(characters),
+        **dataclasses.asdict(scoring.script_counts(transcript.text, normaliser)),
         "tokens": len(transcript.tokens),
         "runaway": runs_away(transcript, state.model.end_of_text, seconds, task.limits),
         "steps": counters.n_steps,

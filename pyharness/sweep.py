@@ -24,11 +24,14 @@ from pyharness.rundir import RunDirectory
 from pyharness.runner import Task
 from pyharness.speech import Clip
 
+# summed over the clips: what kind of word errors, and in which script the words are (Uzbek has two)
+COUNTS = ("substitutions", "deletions", "insertions", "latin_words", "cyrillic_words", "other_words")
+
 # columns of a part none of whose clips could be decoded
 NOT_MEASURED = {"n": 0} | dict.fromkeys(
     (
         *("wer", "wer_full", "difference", "bound_upper", "bound_lower", "verdict", "clips_needed"),
-        *("n_clusters", "clusters"),
+        *("n_clusters", "clusters", "cer", "cer_full", *COUNTS),
         *("positions_read", "positions_read_all", "reexecuted_share", "full_share", "runaway_clips"),
         *("step_ratio", "step_ratio_low", "step_ratio_high"),
     )
@@ -329,11 +332,11 @@ def _quality(mine: list[dict], full: list[dict]) -> dict:
         return {}
     speakers = [row["speaker"] for row in full]
     by_speaker = all(speakers) and len(set(speakers)) >= MIN_SPEAKERS
-    verdict = statistics.non_inferiority(
-        [_errors(row) for row in mine],
-        [_errors(row) for row in full],
-        words,
-        clusters=speakers if by_speaker else None,
+    verdict = statistics.non_inferiority_by_clip(
+        errors_arm={row["id"]: _errors(row) for row in mine},
+        errors_full={row["id"]: _errors(row) for row in full},
+        words={row["id"]: row["reference_words"] for row in full},
+        clusters={row["id"]: row["speaker"] for row in full} if by_speaker else None,
     )
     return {
         "n": verdict.n,
@@ -346,7 +349,15 @@ def _quality(mine: list[dict], full: list[dict]) -> dict:
         "clips_needed": verdict.clips_needed,
         "n_clusters": verdict.n_clusters,
         "clusters": "speaker" if by_speaker else "clip",
+        **{key: sum(row[key] for row in mine) for key in COUNTS},
+        "cer": _cer(mine),
+        "cer_full": _cer(full),
     }
+
+
+def _cer(rows: list[dict]) -> float | None:
+    characters = sum(row["characters"] for row in rows)
+    return sum(row["character_errors"] for row in rows) / characters if characters else None
 
 
 def _errors(row: dict) -> int:

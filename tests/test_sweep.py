@@ -111,12 +111,12 @@ def test_writes_a_whole_run_and_truthful_rows(setting):
 
 
 def test_known_speakers_are_the_clusters():
-    rows = [
-        {"reference_words": 5, "substitutions": 1, "deletions": 0, "insertions": 0, "speaker": f"speaker{i % 10}"}
-        for i in range(30)
-    ]
+    counts = dict.fromkeys(sweep.COUNTS, 0) | {"substitutions": 1, "reference_words": 5}
+    counts |= {"characters": 20, "character_errors": 2, "cyrillic_words": 3}
+    rows = [counts | {"id": i, "speaker": f"speaker{i % 10}"} for i in range(30)]
     quality = sweep._quality(rows, rows)
     assert (quality["n"], quality["n_clusters"], quality["clusters"]) == (30, 10, "speaker")
+    assert (quality["substitutions"], quality["cyrillic_words"], quality["cer"]) == (30, 90, 0.1)
     few = [row | {"speaker": "one"} for row in rows]
     assert sweep._quality(few, few)["clusters"] == "clip"
 

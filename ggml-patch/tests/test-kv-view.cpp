@@ -356,16 +356,24 @@ static void test_a_shorter_encoding_after_a_longer_one() {
     test_clip(m, 200,   180,     2, 2);
 }
 
-static void test_the_centre_is_that_of_most_sequences() {
+// centre after a step whose sequences look at these positions
+static int centre_of(const std::vector<int> & targets) {
     machine m(6);
     kv_view_configure(m.view, make_params(m));
     m.encode(N_CTX, N_AUDIO);
     m.prompt(40);
 
-    m.ask({ 52, 52, 60 });
-    m.run(9, 9, 2);
+    m.ask(targets);
+    m.run(9, 9, targets.size());
     kv_view_on_logits(m.view, 0.9f, false);
-    CHECK(m.reports.back().step.centre == 52, "centre %d", m.reports.back().step.centre);
+
+    return m.reports.back().step.centre;
+}
+
+static void test_the_centre_is_that_of_most_sequences() {
+    CHECK(centre_of({ 34, 34, 60 }) == 34, "far apart: where most look");
+    CHECK(centre_of({ 60, 34, 60 }) == 60, "far apart: where most look, the first elsewhere");
+    CHECK(centre_of({ 52, 52, 60 }) == 55, "near: the mean");
 }
 
 static void test_full_rules_never_reduce() {
