@@ -134,14 +134,15 @@ def test_beams_timestamps_and_fallback_decode_to_the_words(tiny, rule, decoding)
     text = decode(tiny, rule, audio.load(tools.JFK), **decoding).text.lower()
     if decoding.get("logprob_thold") != 0.0:  # sampled at temperature 0.8: any words
         assert "fellow americans" in text and "your country" in text
-    assert tiny.counters().n_reexec > 0
+    counters = tiny.counters()
+    assert counters.n_reduced > 0 if rule.tau < 1 else counters.n_reexec == counters.n_steps
 
 
 def test_the_end_of_text_guard_reads_on_where_a_small_window_stops(tiny):
-    """jfk.wav through 64 positions: the text ends after a few words, unless that step is executed again."""
-    early = decode(tiny, rules.PadsinkTrack(budget=64, guard_eot=-1), audio.load(tools.JFK), max_tokens=60)
+    """jfk.wav through 40 positions: the text ends after a few words, unless that step is executed again."""
+    early = decode(tiny, rules.PadsinkTrack(budget=40, guard_eot=-1), audio.load(tools.JFK), max_tokens=60)
     assert len(early.tokens) < 15 and tiny.counters().n_reexec_eot == 0
-    guarded = decode(tiny, rules.PadsinkTrack(budget=64, guard_eot=50), None, max_tokens=60)
+    guarded = decode(tiny, rules.PadsinkTrack(budget=40, guard_eot=50), None, max_tokens=60)
     assert tiny.counters().n_reexec_eot > 0 and tiny.counters().n_reexec_tau == 0
     assert len(guarded.tokens) > len(early.tokens)
     assert guarded.text.startswith(early.text.rstrip(",."))
