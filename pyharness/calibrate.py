@@ -179,6 +179,31 @@ def rule_of(content: dict, path: Path) -> Rule:
         raise HarnessError(f"profile '{path}': {error.message}") from error
 
 
+# --- half the budget --------------------------------------------------------------------------------------------------
+
+
+def half_budget_arms(rule: Rule, path: Path) -> tuple[Rule, ...]:
+    """`full`, and every rule at half the budget of the calibrated one; what they share with it, they take from it."""
+    budget = getattr(rule, "budget", 0) // 2
+    if not budget:
+        raise HarnessError(f"profile '{path}' chooses {rule.describe()}: it has no budget to halve")
+    settings = vars(rule) | {"budget": budget}
+    own = {kind: {field.name for field in dataclasses.fields(kind)} for kind in rules.RULES.values()}
+    return (
+        rules.Full(),
+        *(
+            kind(**{key: value for key, value in settings.items() if key in names})
+            for kind, names in own.items()
+            if "budget" in names
+        ),
+    )
+
+
+def still_non_inferior(rows: list[dict]) -> list[str]:
+    """The rules of a summary that are Non-inferior."""
+    return [row["rule"] for row in rows if row["verdict"] == statistics.NON_INFERIOR]
+
+
 # --- evaluation -------------------------------------------------------------------------------------------------------
 
 

@@ -190,3 +190,15 @@ def test_a_profile_of_another_model_or_schema_is_refused(calibrated, tmp_path):
         assert result.returncode == 2 and reason in result.stderr, result.stderr
     with pytest.raises(HarnessError, match="cannot read profile"):
         calibrate.read_profile(tmp_path / "missing.json")
+
+
+def test_half_the_budget_of_a_profile_for_every_rule():
+    calibrated = PadsinkTrack(budget=191, sink_fraction=0.5, lookbehind=0.5, tau=0.3)
+    full, *arms = calibrate.half_budget_arms(calibrated, Path("p.json"))
+    assert full == Full()
+    assert {arm.name for arm in arms} == set(rules.RULES) - {"off", "full", "audio-only"}
+    assert {arm.budget for arm in arms} == {95}
+    assert PadsinkTrack(budget=95, sink_fraction=0.5, lookbehind=0.5, tau=0.3) in arms
+    assert rules.FirstStepSinks(budget=95, sink_fraction=0.5, lookbehind=0.5) in arms
+    with pytest.raises(HarnessError, match="p.json.*full.*no budget"):
+        calibrate.half_budget_arms(Full(), Path("p.json"))

@@ -93,7 +93,7 @@ def test_a_profile_of_the_full_cache_is_checked_like_any_other(profile):
 
 def test_settings_of_any_rule_are_those_of_the_library(profile, tiny_en):
     """A profile and the rule it names read the same: what neither sets has one default."""
-    samples = audio.load(tools.JFK)[: 2 * audio.SAMPLE_RATE]  # so short that audio-only meets the runaway guard
+    samples = audio.load(tools.JFK)[: 2 * audio.SAMPLE_RATE]  # so short that the runaway guard could act
     for rule in (rules.AudioOnly(), rules.Stride(budget=64), rules.PadsinkTrack(budget=128)):
         read = []
         with Model(tiny_en) as model, model.state() as state:
@@ -114,3 +114,15 @@ def test_settings_of_any_rule_are_those_of_the_library(profile, tiny_en):
 def test_the_arm_of_a_profile_is_named_by_its_rule_and_its_file(profile):
     arm = rules.Profile(rules.Full(), profile(rule="full"), "abc")
     assert (arm.name, arm.describe()) == ("full", "full profile=abc")
+
+
+def test_sweep_at_half_the_budget(profile, tmp_path):
+    path = profile(rule="padsink-track", budget=128)
+    arguments = ["sweep", "--halve", str(path), "--clips", "2", "--jobs", "1", "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and "does not name its speech" in result.output
+    result = CliRunner().invoke(main, [*arguments, "--speech", "asterisk-en"])
+    assert result.exit_code == 0, result.output
+    assert "still Non-inferior at half the budget: " in result.stdout
+    rows = json.loads((tmp_path / "run" / "summary.json").read_text())["rows"]
+    assert len(rows) == 8 and {row["budget"] for row in rows} == {None, 64}

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from pyharness import calibrate as calibration
 from pyharness import grid as grids
 from pyharness import report, rundir
 from pyharness import sweep as sweeps
@@ -43,6 +44,11 @@ timeout_option = click.option(
     default=grids.DEFAULT,
     help="TOML file with the arms.  [default: calibration/default.toml]",
 )
+@click.option(
+    "--halve",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A profile: compare every rule at half its budget, on held-out clips, instead of a grid.",
+)
 @click.option("--clips", type=click.IntRange(1), help="Clips of each set.  [default: the grid's]")
 @click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: the grid's]")
 @click.option("--language", help="Language of manifests that do not state it.")
@@ -55,7 +61,7 @@ timeout_option = click.option(
 )
 @click.option("--resume", is_flag=True, help="Continue the run in --out; an error if there is none.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of tables.")
-def sweep(models, speech, grid, clips, seed, language, jobs, timeout, out, resume, as_json):
+def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out, resume, as_json):
     """Compare selection rules on real recordings.
 
     Every clip is encoded once for each model and decoded under every arm. Writes a run directory (run.json,
@@ -66,6 +72,7 @@ def sweep(models, speech, grid, clips, seed, language, jobs, timeout, out, resum
       pyharness sweep
       pyharness sweep --models base --speech asterisk-en --clips 40
       pyharness sweep --models ./ggml-small.bin --speech my/manifest.csv --language de --out runs/mine
+      pyharness sweep --halve calibration/base-en.json
     """
     console = Console(stderr=True)
     jobs = jobs or default_jobs()
@@ -73,8 +80,9 @@ def sweep(models, speech, grid, clips, seed, language, jobs, timeout, out, resum
         raise HarnessError(f"--resume: '{out}' holds no run" if out else "--resume needs --out, the run to continue")
     out = out or new_run_folder("sweep")
 
-    grid = grids.override(grids.load(grid), models=models, speech=speech, clips=clips, seed=seed)
-    plan = sweeps.make_plan(grid, language, console.print)
+    grid = _half_budget_grid(halve, speech) if halve else grids.load(grid)
+    grid = grids.override(grid, models=models, speech=speech, clips=clips, seed=seed)
+    plan = sweeps.make_plan(grid, language, console.print, part="held-out" if halve else None)
     rows = run_with_progress(plan, out, jobs, console, timeout)
     page = report.write_report(out)
 
@@ -82,8 +90,20 @@ def sweep(models, speech, grid, clips, seed, language, jobs, timeout, out, resum
         click.echo(json.dumps({"run": str(out), "rows": rows}, ensure_ascii=False, indent=1))
     else:
         report.print_tables(rows, Console())
+        if halve:
+            names = ", ".join(calibration.still_non_inferior(rows)) or "no rule"
+            click.echo(f"still Non-inferior at half the budget: {names}")
     console.print(f"report: {page}", highlight=False, soft_wrap=True)
     _fail_if_nothing_was_decoded(rows, out)
+
+
+def _half_budget_grid(path: Path, speech: tuple[str, ...] | None) -> grids.Grid:
+    content = calibration.read_profile(path)
+    arms = calibration.half_budget_arms(calibration.rule_of(content, path), path)
+    speech = speech or (content.get("evidence", {}).get("speech"),)
+    if None in speech:
+        raise HarnessError(f"profile '{path}' does not name its speech: give --speech")
+    return grids.Grid(models=(content["model"]["name"],), speech=speech, arms=arms)
 
 
 def default_jobs() -> int:
