@@ -231,9 +231,10 @@ build_ours() {
     compile "$root/whisper_cpp/src" "$root/build" "${programs[@]}" "$@"
 }
 
+# build_stock TARGET...
 build_stock() {
     prepare_tree "$root/whisper_cpp/stock" "$root"/ggml-patch/patches/0001-*.patch
-    compile "$root/whisper_cpp/stock" "$root/build-stock" "${programs[@]}"
+    compile "$root/whisper_cpp/stock" "$root/build-stock" "$@"
 }
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -260,7 +261,7 @@ run_test() {
 
 prepare_tests() {
     build_ours padsink-tests
-    build_stock
+    build_stock whisper # the tests compare libraries
     say "native tests"
     "$venv/bin/ctest" --test-dir "$root/build" -L padsink --output-on-failure --no-tests=error
     # before the python tests, whose processes would fetch them at the same time
@@ -284,7 +285,7 @@ run_bench() {
 run_stock() {
     setup_venv ""
     build_ours
-    build_stock
+    build_stock "${programs[@]}"
     say "done: build-stock/bin/whisper-cli"
 }
 
