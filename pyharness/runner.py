@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyharness import audio, rules, scoring
+from pyharness import audio, rules, scoring, track
 from pyharness.errors import HarnessError
 from pyharness.grid import Limits
-from pyharness.native import Decoding, Model, State, Transcript
+from pyharness.native import Decoding, Model, State, Step, Transcript
 from pyharness.rules import Rule
 from pyharness.speech import Clip
 
@@ -86,7 +86,29 @@ def _decode_arms(task: Task, state: State, samples) -> list[dict]:
     rows: list = [None] * len(task.arms)
     for i in _rotated(len(task.arms), task.index):
         rows[i] = _decode_arm(task, task.arms[i], state, decoding, seconds) | {"encode_s": round(encode_s, 4)}
+    if task.index == 0 and (i := _tracked(task.arms)) is not None:
+        rows[i]["track"] = _track(task.arms[i], state, decoding)
     return rows
+
+
+def _tracked(arms: tuple[Rule, ...]) -> int | None:
+    """Which arm shows how the window moves: of those with a window that does, the one nearest to the default budget."""
+    default = rules.PadsinkTrack()
+    plain = [arm.rule if isinstance(arm, rules.Profile) else arm for arm in arms]
+    moving = [i for i, arm in enumerate(plain) if isinstance(arm, rules.PadsinkTrack)]
+    return min(moving, key=lambda i: abs(plain[i].budget - default.budget), default=None)
+
+
+def _track(arm: Rule, state: State, decoding: Decoding) -> dict:
+    """Decode once more, watched: watching takes time that must not be counted."""
+    steps: list[Step] = []
+    _set_view(state, arm)
+    state.on_step(steps.append)
+    try:
+        state.transcribe(None, decoding)
+    finally:
+        state.on_step(None)
+    return track.to_json(steps)
 
 
 def _encode(state: State, samples, decoding: Decoding) -> float:
@@ -116,7 +138,7 @@ def _rotated(n: int, start: int) -> list[int]:
 
 
 def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding, seconds: float) -> dict:
-    state.set_profile(arm.path) if isinstance(arm, rules.Profile) else state.set_view(arm)
+    _set_view(state, arm)
     state.reset_counters()
     begin = time.perf_counter()
     transcript = state.transcribe(None, decoding)
@@ -150,6 +172,10 @@ def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding, seconds
         "bytes_read": counters.n_bytes_read,
         "steps_us": counters.t_steps_us,
     }
+
+
+def _set_view(state: State, arm: Rule) -> None:
+    state.set_profile(arm.path) if isinstance(arm, rules.Profile) else state.set_view(arm)
 
 
 def _row(task: Task, arm: Rule) -> dict:
