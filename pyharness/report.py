@@ -4,18 +4,16 @@
 ``run.json`` may hold anything; these keys fill the header of the page, all others stay in its raw view:
 ``models`` [{name, sha256}], ``speech`` [{name, language, n, synthetic}], ``cpu``, ``threads``, ``date``,
 ``build``, ``command`` (text or list of words), ``settings`` {name: value}.
+``utterances.jsonl`` may hold window tracks (`Track`).
 """
 
 import html
-import io
 import json
-import math
-import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -23,55 +21,14 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from pyharness.errors import HarnessError
+from pyharness import plots
+from pyharness.rules import N_CTX
 from pyharness.rundir import write_text
-from pyharness.statistics import INCONCLUSIVE, INFERIOR, MARGIN, NON_INFERIOR
+from pyharness.statistics import INCONCLUSIVE, INFERIOR, NON_INFERIOR
+from pyharness.summary import Row, by_model, group_name, read_object, read_rows
+from pyharness.track import Track, read_tracks
 
 NOTHING = "–"
-POSITIONS = 1500  # what a full step reads
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a table. None: does not apply or was not measured. Rates are fractions and may exceed 1."""
-
-    model: str
-    language: str
-    rule: str
-    n: int  # clips
-    budget: float | None  # positions a reduced step may read
-    sink_fraction: float | None
-    tau: float | None
-    wer: float | None
-    wer_full: float | None
-    difference: float | None  # wer - wer_full
-    bound_upper: float | None  # of difference - margin; below 0: Non-inferior
-    verdict: str | None
-    positions_read: float | None  # mean per run through the view
-    reexecuted_share: float | None  # of reduced steps
-    runaway_clips: int | None
-    step_ratio: float | None  # decoder step time / that of the full cache
-    step_ratio_low: float | None
-    step_ratio_high: float | None
-    threads: int | None
-    build: str | None
-    margin: float = MARGIN  # relative to wer_full
-    positions_read_all: float | None = None  # mean per decoder step, prompts, full and re-executed steps included
-    n_clusters: int | None = None  # of the bootstrap
-    clusters: str | None = None  # what they are: "speaker" or "clip"
-
-    @classmethod
-    def from_json(cls, entry: Any) -> "Row":
-        """Raises ValueError that names the missing or ill-typed field; unknown fields are ignored."""
-        if not isinstance(entry, Mapping):
-            raise ValueError("is not an object")
-        values = {}
-        for field in fields(cls):
-            if field.name in entry:
-                values[field.name] = _typed(field.name, entry[field.name], field.type)
-            elif field.default is MISSING:
-                raise ValueError(f"has no {field.name!r}")
-        return cls(**values)
 
 
 def write_report(run_dir: Path) -> Path:
@@ -80,13 +37,13 @@ def write_report(run_dir: Path) -> Path:
     Raises HarnessError naming the file that is missing or broken.
     """
     run_dir = Path(run_dir)
-    run = _read_object(run_dir / "run.json")
-    rows = _read_rows(run_dir / "summary.json")
+    run = read_object(run_dir / "run.json")
+    rows, tracks = read_rows(run_dir), read_tracks(run_dir)
     page = _PAGE.format(
         title=html.escape(f"Run {run_dir.resolve().name}"),
         style=_STYLE,
         header=_facts_html(_run_facts(run)),
-        groups="\n".join(_group_html(i, group) for i, group in enumerate(_groups(rows))),
+        groups="\n".join(_group_html(i, group, tracks) for i, group in enumerate(by_model(rows))),
         meanings=_facts_html({name: [meaning] for name, meaning in LEGEND.items()}),
         run=html.escape(json.dumps(run, indent=2, ensure_ascii=False)),
     )
@@ -98,9 +55,9 @@ def write_report(run_dir: Path) -> Path:
 def print_tables(rows: Iterable[Mapping[str, Any] | Row], console: Console) -> None:
     """Print one table per model and language. Lines longer than the console run on: no figure is cut."""
     parsed = [row if isinstance(row, Row) else Row.from_json(row) for row in rows]
-    for group in _groups(parsed):
+    for group in by_model(parsed):
         table = Table(
-            title=Text(_group_name(group)),
+            title=Text(group_name(group)),
             title_justify="left",
             box=box.SIMPLE_HEAD,
             pad_edge=False,
@@ -116,19 +73,14 @@ def print_tables(rows: Iterable[Mapping[str, Any] | Row], console: Console) -> N
         console.print(Text(_caption(group), style="dim"))
 
 
-def read_rows(run_dir: Path) -> list[Row]:
-    """Rows of a finished run's summary. Raises HarnessError naming a file that is missing or broken."""
-    return _read_rows(run_dir / "summary.json")
-
-
 def markdown(rows: Iterable[Row]) -> str:
     """One table for each model and language, for a README."""
     blocks = []
-    for group in _groups(rows):
+    for group in by_model(rows):
         lines = [[column.header for column in COLUMNS], ["---:" if column.numeric else "---" for column in COLUMNS]]
         lines += [[column.show(row) for column in COLUMNS] for row in group]
         table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-        blocks.append(f"**{_group_name(group)}** ({_caption(group)})\n\n{table}\n")
+        blocks.append(f"**{group_name(group)}** ({_caption(group)})\n\n{table}\n")
     return "\n".join(blocks)
 
 
@@ -219,7 +171,7 @@ VERDICT = [column.header for column in COLUMNS].index("verdict")
 LEGEND = {
     "sinks": "sink fraction: share of the budget given to sinks",
     "tau": "confidence below which a reduced step is re-executed over the full cache",
-    "read/step": f"mean positions that a run through the view reads (full cache: {POSITIONS})",
+    "read/step": f"mean positions that a run through the view reads (full cache: {N_CTX})",
     "all steps": "mean positions that a step reads, everything included: prompts, full and re-executed steps",
     "re-exec.": "share of steps that were executed again over the full cache",
     "diff.": "WER minus WER of the full cache on the same clips, percentage points",
@@ -249,58 +201,6 @@ def _clusters(group: Sequence[Row]) -> str:
     """How the bootstrap grouped the clips, if it did."""
     found = dict.fromkeys((row.n_clusters, row.clusters) for row in group if row.clusters and row.clusters != "clip")
     return "".join(f" in {n} clusters by {what}" for n, what in found)
-
-
-# --- reading ---
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise HarnessError(f"{path}: {error.strerror}; a report needs a finished run") from error
-    except ValueError as error:
-        raise HarnessError(f"{path}: not valid JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise HarnessError(f"{path}: must hold one JSON object")
-    return content
-
-
-def _read_rows(path: Path) -> list[Row]:
-    entries = _read_object(path).get("rows")
-    if not isinstance(entries, list) or not entries:
-        raise HarnessError(f"{path}: 'rows' must be a list with at least one row")
-    rows = []
-    for i, entry in enumerate(entries):
-        try:
-            rows.append(Row.from_json(entry))
-        except ValueError as error:
-            raise HarnessError(f"{path}: row {i} {error}") from error
-    return rows
-
-
-def _typed(name: str, value: Any, annotation: Any) -> Any:
-    """`value` if it fits the annotation of a Row field; numbers that are not finite become None."""
-    allowed = get_args(annotation) or (annotation,)
-    numeric = float in allowed or int in allowed
-    if numeric and isinstance(value, float) and not math.isfinite(value):
-        value = None
-    fits = type(value) in allowed or (numeric and type(value) in (int, float))
-    if not fits:
-        raise ValueError(f"has {name} = {value!r}, which is not a {'number' if numeric else 'text'}")
-    return value
-
-
-def _groups(rows: Iterable[Row]) -> list[list[Row]]:
-    """Rows by model and language, in order of first appearance."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.model, row.language), []).append(row)
-    return list(groups.values())
-
-
-def _group_name(group: Sequence[Row]) -> str:
-    return f"{group[0].model} · {group[0].language}"
 
 
 # --- page ---
@@ -364,10 +264,40 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def _group_html(index: int, group: Sequence[Row]) -> str:
-    name = html.escape(_group_name(group))
+def _group_html(index: int, group: Sequence[Row], tracks: Sequence[Track]) -> str:
+    name = html.escape(group_name(group))
     caption = html.escape(_caption(group))
-    return _GROUP.format(name=name, plot=_plot_svg(index, group), table=_table_html(group), caption=caption)
+    figures = "\n".join(_figures(index, group, tracks))
+    return _GROUP.format(name=name, figures=figures, table=_table_html(group), caption=caption)
+
+
+def _figures(index: int, group: Sequence[Row], tracks: Sequence[Track]) -> Iterator[str]:
+    """Those plots for which the run has data."""
+    if plot := plots.difference_against_margin(f"difference-{index}", group):
+        yield _figure("WER difference against the margin", plot, _DIFFERENCE_NOTE)
+    plot = plots.wer_against_positions(f"wer-{index}", group)
+    yield _figure("WER against positions read", plot, _WER_NOTE)
+    if plot := plots.reexecuted_share(f"reexecuted-{index}", group):
+        yield _figure("Re-executed share", plot, "Steps executed again over the full cache.")
+    for i, track in enumerate(tracks):
+        if (track.model, track.language) == (group[0].model, group[0].language):
+            plot = plots.window_track(f"track-{index}-{i}", track)
+            yield _figure("Window track", plot, f"Clip {track.clip}, {track.arm}. {_TRACK_NOTE}")
+
+
+def _figure(title: str, plot: str, note: str) -> str:
+    return f"<figure><figcaption><strong>{title}</strong><br>{html.escape(note)}</figcaption>{plot}</figure>"
+
+
+_WER_NOTE = (
+    "Filled markers: Non-inferior, or the full cache itself. Hollow markers: Inferior or Inconclusive. "
+    f"Band: WER of the full cache ± the margin. A WER of 0 % is drawn at {plots.LOWEST_WER} %."
+)
+_DIFFERENCE_NOTE = (
+    "Marker: the difference; bar: up to its one-sided 95 % bound. Dashed line: the margin. "
+    "Non-inferior is an arm whose whole bar is left of the line. Linear up to ±1 point, logarithmic beyond."
+)
+_TRACK_NOTE = "Each column is one run of the decoder; it read the window and the sinks, or everything."
 
 
 def _table_html(group: Sequence[Row]) -> str:
@@ -392,102 +322,6 @@ def _number_class(column: Column) -> str:
 def _tooltip(column: Column) -> str:
     meaning = LEGEND.get(column.header)
     return f' title="{html.escape(meaning)}"' if meaning else ""
-
-
-# --- plot ---
-
-# Okabe and Ito's colours for colour-blind readers, without black and yellow, then violet and grey: visible on
-# black and on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#8A8A8A")
-_MARKERS = "os^DvPX<>*"
-_INK = "#010203"  # stands for the page's text colour until the SVG is embedded
-_LOWEST_WER = 0.05  # percent; where 0 % is drawn on the logarithmic axis
-
-
-def _plot_svg(index: int, group: Sequence[Row]) -> str:
-    """WER against positions read, one colour and marker per rule; filled markers are Non-inferior."""
-    import matplotlib  # here, because it takes longer to load than everything else in the harness
-    from matplotlib.figure import Figure
-
-    options = {
-        "svg.fonttype": "none",  # text stays text
-        "svg.hashsalt": f"plot-{index}",
-        "text.parse_math": False,
-        "font.family": ["DejaVu Sans"],
-        "font.size": 12,
-        **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
-    }
-    with matplotlib.rc_context(options):
-        figure = Figure(figsize=(5.2, 4.8), layout="constrained")
-        axes = figure.add_subplot()
-        _draw_reference(axes, group)
-        _draw_rules(axes, group)
-        _scale_axes(axes, group)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=11)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _embeddable(buffer.getvalue(), index)
-
-
-def _draw_reference(axes: Any, group: Sequence[Row]) -> None:
-    """Line at the WER of the full cache inside a band of +- margin."""
-    label = "full cache ± margin"
-    for margin, wer_full in dict.fromkeys((row.margin, row.wer_full) for row in group if row.wer_full):
-        level = 100 * wer_full
-        axes.axhspan(level * (1 - margin), level * (1 + margin), color="#888888", alpha=0.3, lw=0, label=label)
-        axes.axhline(level, color=_INK, lw=1, ls="--")
-        label = None
-
-
-def _draw_rules(axes: Any, group: Sequence[Row]) -> None:
-    """One series per rule; a thin line joins rows that differ in the budget only."""
-    rules = list(dict.fromkeys(row.rule for row in group))
-    for i, rule in enumerate(rules):
-        colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
-        rows = [row for row in group if row.rule == rule and row.wer is not None and row.positions_read]
-        axes.plot([], [], color=colour, marker=marker, ls="", label=rule)
-        for settings in dict.fromkeys((row.sink_fraction, row.tau) for row in rows):
-            line = [row for row in rows if (row.sink_fraction, row.tau) == settings]
-            line.sort(key=lambda row: row.positions_read)
-            axes.plot(*zip(*map(_point, line), strict=True), color=colour, lw=1, alpha=0.5)
-        for row in rows:
-            face = colour if row.verdict == NON_INFERIOR or row.rule == "full" else "none"
-            axes.plot(*_point(row), color=colour, marker=marker, ls="", markerfacecolor=face, ms=8, mew=1.5)
-
-
-def _point(row: Row) -> tuple[float, float]:
-    return row.positions_read, max(100 * row.wer, _LOWEST_WER)
-
-
-def _scale_axes(axes: Any, group: Sequence[Row]) -> None:
-    """Logarithmic axes with plain numbers, at least a factor of four high."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
-
-    levels = [max(100 * wer, _LOWEST_WER) for row in group for wer in (row.wer, row.wer_full) if wer is not None]
-    reads = [row.positions_read for row in group if row.positions_read]
-    axes.set_yscale("log")
-    axes.set_ylim(min(levels, default=1) / 2, max(levels, default=1) * 2)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(min(reads, default=64) / 1.3, max([*reads, POSITIONS]) * 1.15)
-    axes.xaxis.set_major_locator(FixedLocator([16, 32, 64, 128, 256, 512, POSITIONS]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("positions read per step (log)")
-    axes.set_ylabel("WER (log)")
-    axes.grid(color=_INK, alpha=0.15)
-
-
-def _embeddable(svg: str, index: int) -> str:
-    """The <svg> element alone, scaled by the page, in the page's text colour, with ids of its own."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg)
-    svg = re.sub(r'\s(?:width|height)="[\d.]+pt"', "", svg)
-    svg = re.sub(r'(\sid="|href="#|url\(#)', rf"\g<1>plot-{index}-", svg)
-    return svg.replace(_INK, "currentColor").replace("<svg", '<svg role="img"', 1)
 
 
 # --- templates ---
@@ -521,9 +355,9 @@ _PAGE = """<!DOCTYPE html>
 
 _GROUP = """<section>
 <h2>{name}</h2>
-<p>Filled markers: Non-inferior, or the full cache itself. Hollow markers: Inferior or Inconclusive. Band: WER
-of the full cache ± the margin. A WER of 0 % is drawn at 0.05 %.</p>
-<div class="plot">{plot}</div>
+<div class="figures">
+{figures}
+</div>
 <div class="scroll" role="region" aria-label="Results {name}" tabindex="0"><table>
 {table}
 </table></div>
@@ -545,8 +379,10 @@ h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 .facts { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .2rem 1rem; margin: 1rem 0; }
 .facts dt { color: var(--quiet); }
 .facts dd { margin: 0; }
-.plot { max-width: 36rem; }
-.plot svg { display: block; width: 100%; height: auto; }
+.figures { columns: 24rem; column-gap: 1.5rem; margin: 1rem 0; }
+figure { break-inside: avoid; margin: 0 0 1.5rem; max-width: 36rem; }
+figcaption { margin-bottom: .5rem; font-size: .875rem; overflow-wrap: anywhere; }
+figure svg { display: block; width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .8125rem; white-space: nowrap; }
 th, td { padding: .3rem .45rem; border-bottom: 1px solid var(--line); text-align: left; }

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from pyharness.cli import main
 from pyharness.errors import HarnessError
-from pyharness.report import Row, percent, points, print_tables, step_time, write_report
+from pyharness.report import percent, points, print_tables, step_time, write_report
+from pyharness.summary import Row
 
 EVIL = '<script>alert("x")</script>'
 VOID = {"meta", "br", "link", "img"}
@@ -159,13 +160,40 @@ def test_page_loads_nothing(text):
 
 def test_plots_are_inline_with_text_as_text_and_ids_of_their_own(text):
     page = Page(text)
-    assert page.tags.count("svg") == 2
+    assert page.tags.count("svg") == page.tags.count("figure") == 6
+    assert sum(name == "aria-label" for name, _ in page.attributes) == 6 + page.tags.count("table")
+    assert "#0102" not in text  # the colours that stand for the page's
     assert "first-step-top</text>" in text and "positions read per step" in text
     assert "mathdefault" not in text
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
     used = {value[1:] for name, value in page.attributes if name == "xlink:href"}
     assert used and used <= set(ids)
+
+
+def test_window_track_stands_with_its_model_and_language(run_dir, text):
+    assert "Window track" not in text
+    runs = [
+        {"kind": "prompt", "centre": 3, "window": [0, 70], "sinks": []},
+        {"kind": "reduced", "centre": -1, "window": [0, 40], "sinks": [90, 1400]},
+    ]
+    track = {"n_audio": 70, "runs": runs}
+    rows = [
+        {"model": "small-q5_0", "language": "ru", "id": f"clip {EVIL}", "arm": "padsink-track", "track": track},
+        {"model": "small-q5_0", "language": "ru", "id": "b", "arm": "padsink-track"},
+    ]
+    (run_dir / "utterances.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = write_report(run_dir).read_text(encoding="utf-8")
+    assert Page(text).tags.count("figure") == 7 and EVIL not in text
+    assert text.index("Window track") > text.index("small-q5_0 · ru</h2>")
+    assert "audio only: 70 positions</text>" in text
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '{"track": {"runs": [{}]}}'])
+def test_broken_utterances_are_named(run_dir, content):
+    (run_dir / "utterances.jsonl").write_text(content)
+    with pytest.raises(HarnessError, match=r"utterances\.jsonl: not rows of a run"):
+        write_report(run_dir)
 
 
 def test_text_from_the_run_is_escaped(text):
