@@ -385,9 +385,9 @@ figcaption { margin-bottom: .5rem; font-size: .875rem; overflow-wrap: anywhere; 
 figure svg { display: block; width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .8125rem; white-space: nowrap; }
-th, td { padding: .3rem .45rem; border-bottom: 1px solid var(--line); text-align: left; }
+th, td { padding: .3rem; border-bottom: 1px solid var(--line); text-align: left; }
 thead th { background: var(--soft); }
-tbody th { font-weight: 600; }
+tbody th { font-weight: 600; position: sticky; left: 0; background: var(--paper); }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 .verdict { font-weight: 600; }
 .non-inferior { color: var(--good); }
