@@ -122,7 +122,7 @@ class RunDirectory:
 
 def read_utterances(folder: Path) -> list[dict]:
     """All rows of a finished run."""
-    return [json.loads(line) for line in (folder / "utterances.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (folder / "utterances.jsonl").read_bytes().splitlines()]
 
 
 def clip_key(row: dict) -> tuple[str, str, str]:

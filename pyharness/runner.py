@@ -37,6 +37,7 @@ class Task:
     limits: Limits
     timeout: float  # seconds
     strip_diacritics: bool = False
+    watched: bool = False  # also show how the window moves
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -86,7 +87,7 @@ def _decode_arms(task: Task, state: State, samples) -> list[dict]:
     rows: list = [None] * len(task.arms)
     for i in _rotated(len(task.arms), task.index):
         rows[i] = _decode_arm(task, task.arms[i], state, decoding, seconds) | {"encode_s": round(encode_s, 4)}
-    if task.index == 0 and (i := _tracked(task.arms)) is not None:
+    if task.watched and (i := _tracked(task.arms)) is not None:
         rows[i]["track"] = _track(task.arms[i], state, decoding)
     return rows
 

@@ -1,6 +1,7 @@
 """The sweep: every arm on every clip of every model and speech set, then one honest row per arm."""
 
 import datetime
+import functools
 import hashlib
 import json
 import os
@@ -56,6 +57,11 @@ class Part:
     def language(self) -> str:
         return self.clips[0].language
 
+    @functools.cached_property
+    def longest(self) -> Clip:
+        """The one whose window has the longest way to go."""
+        return max(self.clips, key=lambda clip: clip.duration)
+
     @property
     def normaliser(self) -> str:
         """Name and version of the normaliser that scores the part."""
@@ -81,6 +87,7 @@ class Plan:
                 self.grid.limits,
                 timeout or default_timeout(clip, len(self.grid.arms)),
                 part.strip_diacritics,
+                watched=clip is part.longest,
             )
             for part in self.parts
             for i, clip in enumerate(part.clips)

@@ -200,5 +200,5 @@ def test_half_the_budget_of_a_profile_for_every_rule():
     assert {arm.budget for arm in arms} == {95}
     assert PadsinkTrack(budget=95, sink_fraction=0.5, lookbehind=0.5, tau=0.3) in arms
     assert rules.FirstStepSinks(budget=95, sink_fraction=0.5, lookbehind=0.5) in arms
-    with pytest.raises(HarnessError, match="p.json.*full.*no budget"):
+    with pytest.raises(HarnessError, match=r"p.json.*full.*no budget"):
         calibrate.half_budget_arms(Full(), Path("p.json"))

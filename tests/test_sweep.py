@@ -106,6 +106,8 @@ def test_writes_a_whole_run_and_truthful_rows(setting):
     mine = [row for row in setting.utterances() if row["arm"].startswith("padsink-track budget=96")]
     read = sum(row["positions_view"] + 1500 * (row["prompts"] + row["full"] + row["reexecuted"]) for row in mine)
     assert track["positions_read_all"] == read / sum(row["steps"] + row["prompts"] for row in mine)
+    watched = [row["duration"] for row in setting.utterances() if "track" in row]
+    assert watched == [max(row["duration"] for row in setting.utterances())]
     utterance = setting.utterances()[0]
     assert {"audio_filepath", "duration", "time", "text", "pred_text"} <= set(utterance)
 
