@@ -51,7 +51,7 @@ def load(path: Path) -> Grid:
 
 def _grid(table: dict) -> Grid:
     _only(table, {"models", "speech", "clips", "seed", "decoding", "arms"}, "the file")
-    return Grid(
+    grid = Grid(
         models=_names(table, "models"),
         speech=_names(table, "speech"),
         arms=_arms(table.get("arms", [])),
@@ -59,6 +59,9 @@ def _grid(table: dict) -> Grid:
         seed=_integer(table, "seed", 0, 0),
         limits=_limits(table.get("decoding", {})),
     )
+    if not table.get("arms"):
+        raise HarnessError("there is no [[arms]] table: nothing to compare")
+    return grid
 
 
 def _only(table: dict, known: set[str], where: str) -> None:
@@ -108,6 +111,8 @@ def _product(table: dict) -> list[Rule]:
     if not isinstance(table.get("rule"), str):
         raise HarnessError('an arm needs rule = "NAME"')
     settings = {key: value if isinstance(value, list) else [value] for key, value in table.items() if key != "rule"}
+    if not all(settings.values()):
+        raise HarnessError(f"an arm of rule '{table['rule']}' has a setting without values")
     return [
         rules.make(table["rule"], **dict(zip(settings, values, strict=True)))
         for values in itertools.product(*settings.values())

@@ -367,6 +367,8 @@ def test_a_folder_of_something_else_is_not_touched(setting):
         ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'stride'\nbudget = [0]", "budget"),
         ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'stride'\ntau = 0.5", "'tau'"),
         ("models = ['a']\nspeech = ['a']\n[[arms]]\nbudget = 5", "rule"),
+        ("models = ['a']\nspeech = ['a']", "[[arms]]"),
+        ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'stride'\nbudget = []", "without values"),
         ("models = ['a']\nspeech = ['a']\n[decoding]\nbeam_size = 9", "beam_size"),
         ("models = ['a']\nspeech = ['a']\n[decoding]\nthreads = 1.5", "threads"),
     ],
