@@ -188,6 +188,10 @@ bool kv_cli_apply(const kv_cli_params & params, struct whisper_context * ctx) {
     if (params.has_sink_fraction) view.sink_fraction = params.sink_fraction;
     if (params.has_tau)           view.tau           = params.tau;
 
+    if (!has_setting(view.rule, "tau")) {
+        view.tau = 0.0f; // of a profile: the rule ignores it, so --kv-stats must not show it
+    }
+
     if (has_setting(view.rule, "budget") && view.budget < KV_CLI_MIN_BUDGET) {
         fprintf(stderr, "warning: --kv-budget %d: calibration tries no less than %d positions; expect wrong words, repeated at every temperature\n",
                 view.budget, KV_CLI_MIN_BUDGET);
