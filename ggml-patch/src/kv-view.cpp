@@ -1,13 +1,12 @@
 #include "kv-view.h"
 
 #include "kv-attn.h"
+#include "kv-counters.h"
 #include "kv-profile.h"
+#include "kv-ring.h"
 #include "kv-select.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <new>
 #include <vector>
 
@@ -26,7 +25,7 @@ struct kv_view_layer {
 };
 
 struct kv_view {
-    kv_view_cache          cache;
+    kv_cross_cache         cache;
     whisper_kv_view_params params;
     kv_select_params       select;
     kv_attn_fn             attn;
@@ -48,14 +47,8 @@ struct kv_view {
     int  enc_offset = -1;     // -1 = none
     int  enc_n_ctx  = 0;
 
-    // view: slots [0, n_fixed) hold selection.fixed, the window's position p lives in slot n_fixed + p % window_n
-    kv_selection             selection;
-    int                      n_slot = 0; // capacity
-    std::vector<ggml_fp16_t> ring_k;     // [n_layer][n_head][n_slot][KV_ATTN_DIM], f16
-    std::vector<ggml_fp16_t> ring_v;     // the same
-    std::vector<int32_t>     slot_pos;   // [n_slot] position held, -1 = none
-    std::vector<float>       slot_bias;  // [n_slot] -INFINITY where the window covers a fixed position, else 0
-    bool                     has_bias = false;
+    kv_selection selection;
+    kv_ring      ring;
 
     // run of the decoder
     whisper_kv_step_kind  kind   = WHISPER_KV_STEP_PROMPT;
@@ -78,11 +71,11 @@ struct kv_view {
     void                        * user_data = nullptr;
 };
 
-static int row_size(const kv_view_cache & cache) {
+static int row_size(const kv_cross_cache & cache) {
     return 2*cache.n_head*KV_ATTN_DIM*sizeof(ggml_fp16_t);
 }
 
-kv_view * kv_view_init(const kv_view_cache & cache) {
+kv_view * kv_view_init(const kv_cross_cache & cache) {
     kv_view * view = new (std::nothrow) kv_view;
 
     if (view) {
@@ -116,7 +109,7 @@ static void forget_selection(kv_view * view) {
     view->retry       = false;
     view->centre      = -1;
     view->n_generated = 0;
-    std::fill(view->slot_pos.begin(), view->slot_pos.end(), -1);
+    kv_ring_forget(view->ring);
 }
 
 static void configure_aheads(kv_view * view) {
@@ -139,12 +132,7 @@ static void allocate(kv_view * view) {
 
     const size_t n_heads = cache.n_layer*cache.n_head;
 
-    view->n_slot = kv_select_capacity(view->select, cache.n_ctx);
-
-    view->ring_k   .assign(n_heads*view->n_slot*KV_ATTN_DIM, 0);
-    view->ring_v   .assign(n_heads*view->n_slot*KV_ATTN_DIM, 0);
-    view->slot_pos .assign(view->n_slot, -1);
-    view->slot_bias.assign(view->n_slot, 0.0f);
+    kv_ring_allocate(view->ring, cache, kv_select_capacity(view->select, cache.n_ctx));
 
     view->align    .assign((size_t) KV_VIEW_MAX_SEQ*view->n_ahead*cache.n_ctx, 0.0f);
     view->mass     .assign(n_heads*cache.n_ctx, 0.0f);
@@ -240,58 +228,11 @@ void kv_view_keep_encoding(kv_view * view, bool keep) {
 }
 
 //
-// ring buffer
+// window
 //
 
-// offset of a layer in the full cache, in elements
-static size_t cache_layer(const kv_view * view, int il) {
-    return (size_t) il*GGML_PAD(view->n_ctx, 256)*view->cache.n_head*KV_ATTN_DIM;
-}
-
-// copies the rows of a position from the full cache into a slot, all layers and heads
-static void load_slot(kv_view * view, int slot, int32_t pos) {
-    const int n_head = view->cache.n_head;
-
-    if (view->slot_pos[slot] == pos) {
-        return;
-    }
-    view->slot_pos[slot] = pos;
-
-    for (int il = 0; il < view->cache.n_layer; ++il) {
-        const size_t src = cache_layer(view, il) + (size_t) pos*n_head*KV_ATTN_DIM;
-
-        for (int h = 0; h < n_head; ++h) {
-            const size_t dst = (((size_t) il*n_head + h)*view->n_slot + slot)*KV_ATTN_DIM;
-
-            memcpy(&view->ring_k[dst], view->cache.k + src + h*KV_ATTN_DIM, KV_ATTN_DIM*sizeof(ggml_fp16_t));
-            memcpy(&view->ring_v[dst], view->cache.v + src + h*KV_ATTN_DIM, KV_ATTN_DIM*sizeof(ggml_fp16_t));
-        }
-    }
-
-    view->counters.n_rows_copied += view->cache.n_layer;
-}
-
-// A fixed position that the window covers is read in the window, where it carries the alignment signal.
-static void mask_fixed(kv_view * view) {
-    const auto & sel = view->selection;
-
-    view->has_bias = false;
-    for (size_t i = 0; i < sel.fixed.size(); ++i) {
-        const bool covered = sel.fixed[i] >= sel.window_lo && sel.fixed[i] < sel.window_lo + sel.window_n;
-
-        view->slot_bias[i] = covered ? -INFINITY : 0.0f;
-        view->has_bias    |= covered;
-    }
-}
-
-static void load_window(kv_view * view) {
-    const auto & sel = view->selection;
-
-    for (int pos = sel.window_lo; pos < sel.window_lo + sel.window_n; ++pos) {
-        load_slot(view, sel.fixed.size() + pos % sel.window_n, pos);
-    }
-
-    mask_fixed(view);
+static void load_selection(kv_view * view) {
+    view->counters.n_rows_copied += kv_ring_load(view->ring, view->cache, view->n_ctx, view->selection);
 }
 
 static int n_rows_view(const kv_view * view) {
@@ -308,7 +249,7 @@ static void move_window(kv_view * view) {
     const int lo = kv_select_window_lo(view->centre, sel.window_n, view->params.lookbehind, view->n_audio);
     if (lo != sel.window_lo) {
         sel.window_lo = lo;
-        load_window(view);
+        load_selection(view);
     }
 }
 
@@ -416,10 +357,7 @@ static void select(kv_view * view) {
     view->selected = kv_select(view->select, { mean, view->n_ctx, view->n_audio, view->centre }, view->selection);
 
     if (view->selected) {
-        for (size_t i = 0; i < view->selection.fixed.size(); ++i) {
-            load_slot(view, i, view->selection.fixed[i]);
-        }
-        load_window(view);
+        load_selection(view);
     }
 }
 
@@ -462,7 +400,7 @@ static void report_run(kv_view * view, float confidence) {
 
     if (reduced) {
         for (size_t i = 0; i < sel.fixed.size(); ++i) {
-            if (view->slot_bias[i] == 0.0f) {
+            if (view->ring.bias[i] == 0.0f) {
                 view->pos.push_back(sel.fixed[i]);
             }
         }
@@ -580,18 +518,9 @@ static void keep_signals(kv_view * view, int il, int h, int t, const float * wei
 }
 
 static kv_attn_rows head_rows(const kv_view * view, int il, int h) {
-    const int n_head = view->cache.n_head;
-
-    if (view->kind == WHISPER_KV_STEP_REDUCED) {
-        const size_t offset = ((size_t) il*n_head + h)*view->n_slot*KV_ATTN_DIM;
-
-        return { &view->ring_k[offset], &view->ring_v[offset], KV_ATTN_DIM, n_rows_view(view),
-                 view->has_bias ? view->slot_bias.data() : nullptr };
-    }
-
-    const size_t offset = cache_layer(view, il) + h*KV_ATTN_DIM;
-
-    return { view->cache.k + offset, view->cache.v + offset, (size_t) n_head*KV_ATTN_DIM, view->n_ctx, nullptr };
+    return view->kind == WHISPER_KV_STEP_REDUCED
+        ? kv_ring_rows       (view->ring,  view->cache, view->selection, il, h)
+        : kv_cross_cache_rows(view->cache, view->n_ctx, il, h);
 }
 
 // Work is split by (head, token); tokens of one head stay together because they read the same rows.
@@ -659,48 +588,13 @@ void kv_view_reset_counters(kv_view * view) {
 }
 
 void kv_view_add_counters(kv_view * view, const kv_view * other) {
-    if (!view || !other) {
-        return;
+    if (view && other) {
+        kv_counters_add(view->counters, other->counters);
     }
-
-    auto       & a = view->counters;
-    const auto & b = other->counters;
-
-    a.n_prompts      += b.n_prompts;
-    a.n_steps        += b.n_steps;
-    a.n_reduced      += b.n_reduced;
-    a.n_full         += b.n_full;
-    a.n_reexec       += b.n_reexec;
-    a.n_reexec_tau   += b.n_reexec_tau;
-    a.n_reexec_eot   += b.n_reexec_eot;
-    a.n_full_runaway += b.n_full_runaway;
-    a.n_rows_view    += b.n_rows_view;
-    a.n_rows_read    += b.n_rows_read;
-    a.n_bytes_read   += b.n_bytes_read;
-    a.n_rows_copied  += b.n_rows_copied;
-    a.t_prompts_us   += b.t_prompts_us;
-    a.t_steps_us     += b.t_steps_us;
 }
 
 void kv_view_print_counters(const kv_view * view, const char * func, void (*print)(const char * line)) {
-    if (!kv_view_is_on(view)) {
-        return;
+    if (kv_view_is_on(view)) {
+        kv_counters_print(view->counters, func, print);
     }
-
-    const auto & c = view->counters;
-
-    char line[256];
-
-    snprintf(line, sizeof(line), "%s:     kv steps = %8lld runs = %lld reduced + %lld full + %lld re-executed (tau %lld, eot %lld)\n", func,
-            (long long) c.n_steps, (long long) c.n_reduced, (long long) c.n_full, (long long) c.n_reexec,
-            (long long) c.n_reexec_tau, (long long) c.n_reexec_eot);
-    print(line);
-
-    snprintf(line, sizeof(line), "%s:      kv time = %8.2f ms / %5lld steps, %8.2f ms / %5lld prompts\n", func,
-            c.t_steps_us/1e3, (long long) c.n_steps, c.t_prompts_us/1e3, (long long) c.n_prompts);
-    print(line);
-
-    snprintf(line, sizeof(line), "%s:      kv read = %8.2f MB = %lld rows x %u B (%lld through the view), %lld rows copied\n", func,
-            c.n_bytes_read/1e6, (long long) c.n_rows_read, c.row_size, (long long) c.n_rows_view, (long long) c.n_rows_copied);
-    print(line);
 }

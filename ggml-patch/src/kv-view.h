@@ -1,4 +1,4 @@
-// kv-view: the view of one whisper_state - parameters, ring buffers, step loop, counters
+// kv-view: the view of one whisper_state - parameters, step loop, attention op; its rows are in kv-ring
 //
 // whisper.cpp calls the kv_view_on_* functions where something happens (the hooks of patch 0002); in between, the
 // attention op built by kv_view_build_attn() does the reading. The hooks, kv_view_is_on() and kv_view_free() take NULL
@@ -11,23 +11,15 @@
 
 #pragma once
 
+#include "kv-ring.h"
 #include "whisper-kv-view.h"
 
 #include "ggml.h"
 
 struct kv_view;
 
-// what a state gives its view once: dimensions and the cross-attention cache of the flash-attention layout
-struct kv_view_cache {
-    int n_layer; // of the decoder
-    int n_head;  // of KV_ATTN_DIM elements each
-    int n_ctx;   // most positions, 1..KV_ATTN_MAX_ROWS
-
-    const ggml_fp16_t * k; // [n_layer][GGML_PAD(n_ctx encoded, 256)][n_head][KV_ATTN_DIM], f16
-    const ggml_fp16_t * v; // the same
-};
-
-kv_view * kv_view_init(const kv_view_cache & cache);
+// cache: the state's
+kv_view * kv_view_init(const kv_cross_cache & cache);
 void      kv_view_free(kv_view * view);
 
 // params have passed whisper_kv_view_check(); aheads must be filled in; false if memory runs out
