@@ -6,9 +6,9 @@ without a correction (fixed-sequence testing, Maurer, Hothorn & Lehmacher 1995).
 is chosen, if it beats the full cache by at least 5 % (speed condition); otherwise the choice is the full cache.
 """
 
-import dataclasses
 import json
 import statistics as stdlib_statistics
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,11 +147,16 @@ def _evidence(candidate: Candidate) -> dict:
     }
 
 
-def write_profile(path: Path, content: dict) -> None:
+def prepare_profile(path: Path) -> None:
+    """Make its folder. HarnessError if a file cannot be written there: better said before the decoding than after."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise HarnessError(f"cannot write '{path}': {error.strerror}") from error
+
+
+def write_profile(path: Path, content: dict) -> None:
     write_json(path, content)
 
 
@@ -171,10 +176,8 @@ def read_profile(path: Path) -> dict:
 
 def rule_of(content: dict, path: Path) -> Rule:
     """The rule that a profile chooses, with those of the profile's settings that are the rule's own."""
-    name = content.get("rule", "padsink-track")
-    own = {field.name for field in dataclasses.fields(rules.RULES[name])} if name in rules.RULES else ()
     try:
-        return rules.make(name, **{key: value for key, value in content.items() if key in own})
+        return rules.pick(content.get("rule", "padsink-track"), content)
     except HarnessError as error:
         raise HarnessError(f"profile '{path}': {error.message}") from error
 
@@ -188,15 +191,7 @@ def half_budget_arms(rule: Rule, path: Path) -> tuple[Rule, ...]:
     if not budget:
         raise HarnessError(f"profile '{path}' chooses {rule.describe()}: it has no budget to halve")
     settings = vars(rule) | {"budget": budget}
-    own = {kind: {field.name for field in dataclasses.fields(kind)} for kind in rules.RULES.values()}
-    return (
-        rules.Full(),
-        *(
-            kind(**{key: value for key, value in settings.items() if key in names})
-            for kind, names in own.items()
-            if "budget" in names
-        ),
-    )
+    return rules.Full(), *(rules.pick(name, settings) for name, kind in rules.RULES.items() if hasattr(kind, "budget"))
 
 
 def still_non_inferior(rows: list[dict]) -> list[str]:

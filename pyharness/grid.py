@@ -71,7 +71,9 @@ def _only(table: dict, known: set[str], where: str) -> None:
 
 
 def _names(table: dict, key: str) -> tuple[str, ...]:
-    names = table.get(key, [])
+    if key not in table:  # the command line may name them
+        return ()
+    names = table[key]
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise HarnessError(f"'{key}' must be a list of names")
     return tuple(names)

@@ -22,9 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pyharness import audio, native, rules
+from pyharness import audio, rules
 from pyharness.errors import HarnessError
-from pyharness.native import Decoding, Model, State, Step
+from pyharness.grid import Limits
+from pyharness.native import Decoding, Model, Step
 from pyharness.speech import Clip
 
 MIN_STEPS = 5  # shorter clips say nothing about movement
@@ -116,21 +117,15 @@ def find(model_path: Path, clips: Iterable[Clip], n_sinks: int = 64) -> Found:
         for clip in clips:
             samples = audio.load(clip.audio)
             observer.begin()
-            state.transcribe(samples, Decoding(language=clip.language, max_tokens=int(8 + 8 * len(samples) / 16000)))
+            max_tokens = Limits().max_tokens(len(samples) / audio.SAMPLE_RATE)
+            state.transcribe(samples, Decoding(language=clip.language, max_tokens=max_tokens))
             observer.end()
         state.on_step(None)
-        preset = _preset(state)
+        preset = state.alignment_heads()
     if not observer.scores:
         raise HarnessError(f"no clip gave {MIN_STEPS} steps: give longer speech")
     scores = np.average(observer.scores, axis=0, weights=observer.n_steps)
     return Found(alignment_heads(scores), preset, _sinks(observer, n_sinks), len(observer.scores))
-
-
-def _preset(state: State) -> list[tuple[int, int]]:
-    params = native.ffi.new("struct whisper_kv_view_params *")
-    params.size = native.ffi.sizeof(params[0])
-    native.library().whisper_kv_view_get_state(state.model.handle, state.handle, params)
-    return [tuple(params.aheads[i]) for i in range(params.n_aheads)]
 
 
 def alignment_heads(scores: np.ndarray) -> list[tuple[int, int, float]]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from pyharness import paths
 from pyharness.errors import HarnessError
-from pyharness.rules import Rule
+from pyharness.rules import Profile, Rule
 
 ffi = cffi.FFI()
 
@@ -223,26 +223,27 @@ class Model:
         """Layers of the decoder."""
         return self._lib.whisper_model_n_text_layer(self.handle)
 
-    def check_view(self, view: Rule | Path) -> None:
-        """HarnessError unless the model can be read by this rule, or by the profile of this path."""
-        params = self._view_params(view)
+    def check_view(self, rule: Rule) -> None:
+        """HarnessError unless the model can be read by this rule."""
         message = ffi.new("char[512]")
-        if self._lib.whisper_kv_view_check(self.handle, params, message, 512) != 0:
-            what = f"of profile '{view}'" if isinstance(view, Path) else view.name
-            raise HarnessError(f"the view {what} is refused: {ffi.string(message).decode('utf-8', 'replace')}")
+        if self._lib.whisper_kv_view_check(self.handle, self._params_of(rule), message, 512) != 0:
+            raise HarnessError(f"the view {rule.name} is refused: {ffi.string(message).decode('utf-8', 'replace')}")
 
-    def _view_params(self, view: Rule | Path):
-        """struct whisper_kv_view_params of a rule, or of the profile of that path. HarnessError if it is none."""
-        lib = self._lib
+    def _params_of(self, rule: Rule):
+        """struct whisper_kv_view_params of a rule."""
+        if isinstance(rule, Profile):
+            return self._params_in(rule.path)
         params = _sized("struct whisper_kv_view_params")
-        lib.whisper_kv_view_default_params(params)
-        if isinstance(view, Rule):
-            params.rule = lib.whisper_kv_rule_from_name(view.name.encode())
-            for field in fields(view):
-                setattr(params, field.name, getattr(view, field.name))
-            return params
-        message = ffi.new("char[512]")
-        if lib.whisper_kv_view_load_profile(self.handle, os.fsencode(view), params, message, 512) != 0:
+        self._lib.whisper_kv_view_default_params(params)
+        params.rule = self._lib.whisper_kv_rule_from_name(rule.name.encode())
+        for field in fields(rule):
+            setattr(params, field.name, getattr(rule, field.name))
+        return params
+
+    def _params_in(self, profile: str | Path):
+        """struct whisper_kv_view_params that a profile holds. HarnessError if it is none, or of another model."""
+        params, message = _sized("struct whisper_kv_view_params"), ffi.new("char[512]")
+        if self._lib.whisper_kv_view_load_profile(self.handle, os.fsencode(profile), params, message, 512) != 0:
             raise HarnessError(ffi.string(message).decode("utf-8", "replace"))
         return params
 
@@ -279,16 +280,22 @@ class State:
 
     def set_view(self, rule: Rule) -> None:
         """Read by this rule from the next clip on. HarnessError with the library's reason if it refuses."""
-        self._set_params(self.model._view_params(rule), rule.name)
+        self._set_params(self.model._params_of(rule), rule.name)
 
     def set_profile(self, path: str | Path) -> None:
         """Read by a calibrated profile. HarnessError if it is none, or of another model."""
-        self._set_params(self.model._view_params(Path(path)), f"of profile '{path}'")
+        self._set_params(self.model._params_in(path), f"of profile '{path}'")
 
     def _set_params(self, params, what: str) -> None:
         _log.errors = []
         if self._lib.whisper_kv_view_set_state(self.model.handle, self.handle, params) != 0:
             raise HarnessError(f"the view {what} is refused: {_first_error()}")
+
+    def alignment_heads(self) -> list[tuple[int, int]]:
+        """(layer, head) of the heads by which the view in force tracks the speech: the preset's, if none were given."""
+        params = _sized("struct whisper_kv_view_params")
+        self._lib.whisper_kv_view_get_state(self.model.handle, self.handle, params)
+        return [tuple(params.aheads[i]) for i in range(params.n_aheads)]
 
     def keep_encoding(self, keep: bool) -> None:
         """While on, ``transcribe(None, ...)`` decodes the clip again without encoding it again."""

@@ -21,6 +21,11 @@ class Rule:
 
     name: ClassVar[str]
 
+    @property
+    def plain(self) -> "Rule":
+        """The rule and its settings alone, for tables."""
+        return self
+
     def describe(self) -> str:
         """Name and settings, unique among the arms of a run: ``padsink-track budget=192 tau=0.4``."""
         settings = [f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self)]
@@ -118,13 +123,17 @@ class PadsinkTrack(Rule):
 class Profile(Rule):
     """An arm of `evaluate`: everything a profile sets, its lists included, as the library reads it."""
 
-    rule: Rule  # what it chooses, for the tables
+    rule: Rule  # what it chooses
     path: Path
     sha256: str  # of the file
 
     @property
     def name(self) -> str:
         return self.rule.name
+
+    @property
+    def plain(self) -> Rule:
+        return self.rule
 
     def describe(self) -> str:
         return f"{self.rule.describe()} profile={self.sha256[:12]}"
@@ -172,6 +181,12 @@ def make(name: str, **settings) -> Rule:
             raise HarnessError(f"rule '{name}' has no setting '{key}' (it has: {has})")
         settings[key] = _checked(key, value, known[key])
     return rule(**settings)
+
+
+def pick(name: str, settings: dict) -> Rule:
+    """The rule ``name`` with those of the settings that it has; what else is in the dictionary is of others."""
+    own = {field.name for field in dataclasses.fields(RULES[name])} if name in RULES else ()
+    return make(name, **{key: value for key, value in settings.items() if key in own})
 
 
 def _checked(key: str, value, kind: type):

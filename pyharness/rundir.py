@@ -65,7 +65,8 @@ class RunDirectory:
             differ = [name for name, digest in self._identity.items() if theirs.get(name) != digest]
             if differ:
                 raise HarnessError(
-                    f"'{self.folder}' holds a run with another configuration ({', '.join(differ)}): give another folder"
+                    f"'{self.folder}' holds a run with another configuration ({', '.join(differ)}): "
+                    "give the options that it was made with, or another folder"
                 )
             return
         write_json(path, {"identity": self._identity, **config})

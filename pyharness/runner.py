@@ -95,7 +95,7 @@ def _decode_arms(task: Task, state: State, samples) -> list[dict]:
 def _tracked(arms: tuple[Rule, ...]) -> int | None:
     """Which arm shows how the window moves: of those with a window that does, the one nearest to the default budget."""
     default = rules.PadsinkTrack()
-    plain = [arm.rule if isinstance(arm, rules.Profile) else arm for arm in arms]
+    plain = [arm.plain for arm in arms]
     moving = [i for i, arm in enumerate(plain) if isinstance(arm, rules.PadsinkTrack)]
     return min(moving, key=lambda i: abs(plain[i].budget - default.budget), default=None)
 
@@ -103,7 +103,7 @@ def _tracked(arms: tuple[Rule, ...]) -> int | None:
 def _track(arm: Rule, state: State, decoding: Decoding) -> dict:
     """Decode once more, watched: watching takes time that must not be counted."""
     steps: list[Step] = []
-    _set_view(state, arm)
+    state.set_view(arm)
     state.on_step(steps.append)
     try:
         state.transcribe(None, decoding)
@@ -139,7 +139,7 @@ def _rotated(n: int, start: int) -> list[int]:
 
 
 def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding, seconds: float) -> dict:
-    _set_view(state, arm)
+    state.set_view(arm)
     state.reset_counters()
     begin = time.perf_counter()
     transcript = state.transcribe(None, decoding)
@@ -173,10 +173,6 @@ def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding, seconds
         "bytes_read": counters.n_bytes_read,
         "steps_us": counters.t_steps_us,
     }
-
-
-def _set_view(state: State, arm: Rule) -> None:
-    state.set_profile(arm.path) if isinstance(arm, rules.Profile) else state.set_view(arm)
 
 
 def _row(task: Task, arm: Rule) -> dict:

@@ -107,9 +107,12 @@ def make_plan(grid: Grid, language: str | None, say: Callable[[str], None], part
 
     ``language`` is for manifests that do not state one; ``part``: only the clips of this part of the split.
     """
+    for key, flag in (("models", "--models"), ("speech", "--speech")):
+        if not getattr(grid, key):
+            raise HarnessError(f"no {key}: name them in the grid or with {flag}")
     build = native.build_info()
     paths = {name: models.resolve(name) for name in grid.models}
-    sets = {name: _clips(name, grid, language, part) for name in grid.speech}
+    sets = {name: _clips(name, grid, language, part, say) for name in grid.speech}
     digests = {name: digest(clips) for name, clips in sets.items()}
     parts = []
     for model, path in paths.items():
@@ -126,7 +129,7 @@ def make_plan(grid: Grid, language: str | None, say: Callable[[str], None], part
     return Plan(grid, parts, build)
 
 
-def _clips(name: str, grid: Grid, language: str | None, part: str | None) -> list[Clip]:
+def _clips(name: str, grid: Grid, language: str | None, part: str | None, say: Callable[[str], None]) -> list[Clip]:
     _, clips = speech.resolve(name)
     if part:
         clips = splits.split(clips, part)
@@ -134,6 +137,8 @@ def _clips(name: str, grid: Grid, language: str | None, part: str | None) -> lis
             raise HarnessError(f"speech '{name}' has no clip in its {part} part")
     if grid.clips is not None:
         clips = speech.sample(clips, grid.clips, grid.seed)
+    if language and all(clip.language for clip in clips):
+        say(f"{name} states its language: --language {language} is not used")
     languages = {clip.language or language for clip in clips}
     if None in languages:
         raise HarnessError(f"speech '{name}' does not state its language: give --language")
@@ -153,7 +158,7 @@ def _check_models(parts: list[Part], arms: tuple[Rule, ...]) -> None:
                     )
             for arm in arms:
                 try:
-                    model.check_view(arm.path if isinstance(arm, rules.Profile) else arm)
+                    model.check_view(arm)
                 except HarnessError as error:
                     raise HarnessError(f"model '{path}': {error.message}") from error
 
@@ -303,7 +308,7 @@ def summarise(plan: Plan, rows: list[dict], jobs: int) -> list[dict]:
 
 
 def _rule_columns(rule: Rule) -> dict:
-    rule = rule.rule if isinstance(rule, rules.Profile) else rule
+    rule = rule.plain
     return {
         "rule": rule.name,
         "budget": getattr(rule, "budget", None),

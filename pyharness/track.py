@@ -1,6 +1,5 @@
 """The window track of a clip: where each run of its decoder looked and what it read, for a plot."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 
 from pyharness.errors import HarnessError
 from pyharness.native import Step
+from pyharness.rundir import read_utterances
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,13 @@ def _sinks(step: Step) -> list[int]:
 
 def read_tracks(run_dir: Path) -> list[Track]:
     """Tracks that the run recorded. Raises HarnessError naming the file if it is broken."""
-    path = Path(run_dir) / "utterances.jsonl"
-    if not path.exists():
-        return []
-    tracks = []
     try:
-        for line in path.read_bytes().splitlines():
-            row = json.loads(line)
-            if row.get("track"):
-                tracks.append(_from_row(row))
+        return [_from_row(row) for row in read_utterances(Path(run_dir)) if row.get("track")]
+    except FileNotFoundError:  # of evidence, only the summary may have been kept
+        return []
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        path = Path(run_dir) / "utterances.jsonl"
         raise HarnessError(f"{path}: not rows of a run ({type(error).__name__}: {error})") from error
-    return tracks
 
 
 def _from_row(row: dict[str, Any]) -> Track:

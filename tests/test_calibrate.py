@@ -8,8 +8,10 @@ from pathlib import Path
 import native_tools as tools
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from pyharness import calibrate, rules, splits, statistics
+from pyharness.cli import main
 from pyharness.errors import HarnessError
 from pyharness.rules import Full, PadsinkTrack
 from pyharness.speech import Clip
@@ -190,6 +192,13 @@ def test_a_profile_of_another_model_or_schema_is_refused(calibrated, tmp_path):
         assert result.returncode == 2 and reason in result.stderr, result.stderr
     with pytest.raises(HarnessError, match="cannot read profile"):
         calibrate.read_profile(tmp_path / "missing.json")
+
+
+def test_a_profile_that_cannot_be_written_is_named_before_anything_is_decoded(tmp_path):
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "profile.json"
+    result = CliRunner().invoke(main, ["calibrate", "--model", "none", "--speech", "none", "--out", str(out)])
+    assert result.exit_code == 2 and f"cannot write '{out}'" in result.output
 
 
 def test_half_the_budget_of_a_profile_for_every_rule():

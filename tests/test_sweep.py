@@ -381,6 +381,20 @@ def test_wrong_grids_name_file_and_reason(tmp_path, text, reason):
     assert str(path) in caught.value.message and reason in caught.value.message
 
 
+@pytest.mark.parametrize(("named", "missing"), [("speech", "models"), ("models", "speech")])
+def test_a_grid_that_leaves_names_to_the_command_line_asks_for_them(tmp_path, named, missing):
+    path = tmp_path / "grid.toml"
+    path.write_text(f"{named} = ['a']\n[[arms]]\nrule = 'stride'")
+    with pytest.raises(HarnessError, match=f"no {missing}: .* --{missing}"):
+        sweep.make_plan(grid.load(path), None, print)
+
+
+def test_a_language_that_is_not_used_is_said(setting):
+    said = []
+    sweep.make_plan(grid.load(setting.grid), "en", said.append)
+    assert said == [f"{setting.manifest} states its language: --language en is not used"]
+
+
 def test_the_default_grid_is_the_documented_one():
     default = grid.load(grid.DEFAULT)
     assert default.models == ("tiny.en", "base") and default.speech == ("asterisk-en", "asterisk-ru")

@@ -49,6 +49,7 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, timeout, run_fol
       whisper-cli -m ggml-base.bin -f clip.wav --kv-profile profile.json
     """
     console = Console(stderr=True)
+    calibration.prepare_profile(out)
     jobs = jobs or default_jobs()
     run_folder = run_folder or new_run_folder("calibrate")
     grid = grids.override(grids.load(grid), models=(model,), speech=(speech,), clips=clips, seed=seed)

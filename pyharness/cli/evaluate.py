@@ -61,5 +61,10 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, timeout, run_f
         click.echo(json.dumps({"outcome": outcome, "run": str(run_folder), **rows[1]}, ensure_ascii=False, indent=1))
         return
     report.print_tables(rows, Console())
-    needed = rows[1]["clips_needed"]
-    click.echo(outcome + (f"; about {needed} clips like these would decide it" if needed else ""))
+    click.echo(outcome + (f"; {_how_many(rows[1]['clips_needed'])}" if outcome == "inconclusive" else ""))
+
+
+def _how_many(needed):
+    if needed is None:
+        return "no number of clips like these would decide it: the arms differ by exactly the margin"
+    return f"about {needed} clips like these would decide it"

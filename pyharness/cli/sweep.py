@@ -59,7 +59,7 @@ timeout_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Run directory; a run of the same configuration in it is continued.",
 )
-@click.option("--resume", is_flag=True, help="Continue the run in --out; an error if there is none.")
+@click.option("--resume", is_flag=True, help="Continue the run in --out, with its options; an error if there is none.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of tables.")
 def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out, resume, as_json):
     """Compare selection rules on real recordings.
@@ -140,7 +140,9 @@ def run_with_progress(plan, out, jobs, console, timeout, flag="--out"):
         except KeyboardInterrupt:
             progress.stop()
             console.print(
-                f"interrupted; what is done is kept. Continue with {flag} {out}", highlight=False, soft_wrap=True
+                f"interrupted; what is done is kept. Continue with the same options and {flag} {out}",
+                highlight=False,
+                soft_wrap=True,
             )
             raise SystemExit(130) from None
 
