@@ -207,15 +207,16 @@ no_amx() {
     if gcc $flags -E -x c /dev/null >/dev/null 2>&1; then echo "$flags"; fi
 }
 
-# compile SOURCE BUILD TARGET...
+# compile SOURCE BUILD [-DOPTION...] TARGET...
 compile() {
-    local src=$1 build=$2; shift 2
+    local src=$1 build=$2 more=(); shift 2
+    while [[ $1 == -D* ]]; do more+=("$1"); shift; done
     need gcc gcc; need g++ g++
     local options=(
         -DCMAKE_C_FLAGS="$(no_amx)" -DCMAKE_CXX_FLAGS="$(no_amx)"
         -G Ninja -DCMAKE_MAKE_PROGRAM="$venv/bin/ninja" -DCMAKE_BUILD_TYPE=Release
-        -DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$build/lib" -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON
-        -DWHISPER_BUILD_TESTS=ON -DPADSINK_ROOT="$root/ggml-patch"
+        -DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$build/lib" -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON -DCMAKE_INSTALL_RPATH="\$ORIGIN"
+        -DWHISPER_BUILD_TESTS=ON -DPADSINK_ROOT="$root/ggml-patch" "${more[@]}"
     )
     if ! unchanged "$build/.padsink" "$root ${options[*]}"; then
         step "configure ${build##*/}" "See the log for what CMake misses." "$venv/bin/cmake" --fresh -S "$src" -B "$build" "${options[@]}"
@@ -231,10 +232,12 @@ build_ours() {
     compile "$root/whisper_cpp/src" "$root/build" "${programs[@]}" "$@"
 }
 
-# build_stock TARGET...
+# build_stock TARGET...: links to the ggml of our build, which no patch changes, instead of compiling it again
 build_stock() {
     prepare_tree "$root/whisper_cpp/stock" "$root"/ggml-patch/patches/0001-*.patch
-    compile "$root/whisper_cpp/stock" "$root/build-stock" "$@"
+    step "share ggml" "See the log." "$venv/bin/cmake" --install "$root/build/ggml" --prefix "$root/build/ggml-installed"
+    compile "$root/whisper_cpp/stock" "$root/build-stock" \
+        -DWHISPER_USE_SYSTEM_GGML=ON -Dggml_DIR="$root/build/ggml-installed/lib/cmake/ggml" "$@"
 }
 
 # --- commands ---------------------------------------------------------------------------------------------------------
