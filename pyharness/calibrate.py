@@ -71,6 +71,8 @@ def choose(arms: tuple[Rule, ...], summary: list[dict], utterances: list[dict]) 
     if not accepted:
         first = candidates[0] if candidates else None
         why = f"{first.rule.describe()} is {first.row['verdict']}" if first else "there are no candidates"
+        if first and first.row["clips_needed"]:
+            why += f"; about {first.row['clips_needed']} clips like these would decide it"
         return Choice(rules.Full(), f"full cache: the most expensive candidate was not accepted ({why})", candidates)
     best = min(accepted, key=lambda candidate: candidate.expected_cost)
     if best.expected_cost > SPEED_CONDITION:
@@ -163,8 +165,10 @@ def write_profile(path: Path, content: dict) -> None:
 def read_profile(path: Path) -> dict:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise HarnessError(f"cannot read profile '{path}': {error}") from error
+    except OSError as error:
+        raise HarnessError(f"cannot read profile '{path}': {error.strerror}") from error
+    except ValueError as error:
+        raise HarnessError(f"profile '{path}' is no valid JSON: {error}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise HarnessError(f"profile '{path}' is not of schema {SCHEMA}")
     if not isinstance(content.get("model"), dict) or "name" not in content["model"]:

@@ -103,7 +103,7 @@ def difference_against_margin(name: str, group: Sequence[Row]) -> str | None:
         axes.axvline(0, color=svg.INK, lw=1.2, ls="--")
         for y, row in enumerate(rows):
             colour, marker, face = _VERDICT_STYLES[row.verdict]
-            beyond = 100 * (row.difference - row.margin * row.wer_full)
+            beyond = 100 * (row.difference - row.margin * row.wer_full)  # from the margin, as bound_upper is
             axes.plot([beyond, max(beyond, 100 * row.bound_upper)], [y, y], color=colour, lw=2)
             axes.plot(100 * row.bound_upper, y, color=colour, marker="|", ms=8, mew=2)
             axes.plot(beyond, y, color=colour, marker=marker, markerfacecolor=face, ms=6, mew=1.5)

@@ -60,13 +60,14 @@ class RunDirectory:
     def _write_config(self, config: dict) -> None:
         path = self.folder / "run.json"
         if path.exists():
-            theirs = _read_json(path).get("identity")
+            made = _read_json(path)
+            theirs = made.get("identity")
             theirs = theirs if isinstance(theirs, dict) else {}
             differ = [name for name, digest in self._identity.items() if theirs.get(name) != digest]
             if differ:
                 raise HarnessError(
                     f"'{self.folder}' holds a run with another configuration ({', '.join(differ)}): "
-                    "give the options that it was made with, or another folder"
+                    f"give its options again, or another folder. It was made by: {made.get('command')}"
                 )
             return
         write_json(path, {"identity": self._identity, **config})

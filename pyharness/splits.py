@@ -31,12 +31,10 @@ def _place(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 
-def write(speech: str, clips: list[Clip], folder: Path = SPLITS) -> Path:
-    """Write the list of both parts, for the record. Returns its path."""
-    path = folder / f"{Path(speech).stem}.json"
+def write(path: Path, clips: list[Clip]) -> None:
+    """Write the list of both parts, for the record."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, {part: [clip.id for clip in split(clips, part)] for part in PARTS})
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HarnessError(f"cannot write '{path}': {error.strerror}") from error
-    return path
+    write_json(path, {part: [clip.id for clip in split(clips, part)] for part in PARTS})

@@ -36,9 +36,10 @@ def utterances(cost: dict) -> list[dict]:
     return rows
 
 
-def choose(verdicts: dict, costs: dict, **more):
+def choose(verdicts: dict, costs: dict, clips_needed=None, **more):
     arms = (Full(), *verdicts)
     rows = [summary_row(NI), *(summary_row(verdict, **more) for verdict in verdicts.values())]
+    rows = [row | {"clips_needed": clips_needed} for row in rows]
     return calibrate.choose(arms, rows, utterances(costs))
 
 
@@ -63,6 +64,7 @@ def test_the_cheapest_accepted_one_is_chosen():
 def test_the_full_cache_is_chosen_when_nothing_is_accepted_or_nothing_is_gained():
     nothing = choose({A: INC, B: NI, C: NI}, {A: 0.8, B: 0.7, C: 0.6})
     assert nothing.rule == Full() and INC in nothing.reason
+    assert "about 77 clips" in choose({A: INC}, {A: 0.8}, clips_needed=77).reason
     slow = choose({A: NI, B: NI, C: INF}, {A: 0.99, B: 0.96, C: 0.6})
     assert slow.rule == Full() and "0.96" in slow.reason
     # a third of the steps re-executed eats the whole saving
@@ -138,6 +140,20 @@ def test_calibrate_writes_a_profile_with_evidence(calibrated):
     assert evidence["part"] == "validation" and evidence["reason"]
     assert [candidate["budget"] for candidate in evidence["candidates"]] == [384, 192]
     assert {candidate["n"] for candidate in evidence["candidates"]} == {12}
+
+
+def test_the_split_of_a_manifest_stays_with_the_run(tmp_path, tiny_en):
+    clips = tools.clips("asterisk-en", 4)
+    manifest, grid, run = tmp_path / "mine.csv", tmp_path / "grid.toml", tmp_path / "run"
+    manifest.write_text("audio,text,language\n" + "".join(f'{clip.audio},"{clip.text}",en\n' for clip in clips))
+    grid.write_text('[[arms]]\nrule = "padsink-track"\n')
+    pyharness(
+        *("calibrate", "--model", "tiny.en", "--speech", manifest, "--grid", grid),
+        *("--run", run, "--out", tmp_path / "profile.json"),
+    )
+    split = json.loads((run / "split.json").read_text())
+    assert sorted(split) == ["held-out", "validation"] and sum(map(len, split.values())) == 4
+    assert not (splits.SPLITS / "mine.json").exists()
 
 
 def test_the_library_reads_what_calibrate_writes(calibrated, tiny_en):

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from pyharness import audio, models, rules
 from pyharness.cli import main
+from pyharness.cli.evaluate import _how_many
 from pyharness.grid import Limits
 from pyharness.native import Decoding, Model
 
@@ -61,6 +62,13 @@ def test_the_lists_of_the_profile_decode_the_clips(profile, tiny_en):
             state.reset_counters()
             state.transcribe(samples, decoding)
             assert state.counters().n_rows_read != row["rows_read"]
+
+
+@pytest.mark.parametrize(
+    ("needed", "wer_full", "text"), [(40, 0.1, "about 40"), (None, 0.0, "no error"), (None, 0.1, "exactly the margin")]
+)
+def test_an_inconclusive_outcome_says_what_would_decide_it(needed, wer_full, text):
+    assert text in _how_many({"clips_needed": needed, "wer_full": wer_full})
 
 
 def test_a_changed_profile_is_another_arm(profile):
@@ -121,6 +129,8 @@ def test_sweep_at_half_the_budget(profile, tmp_path):
     arguments = ["sweep", "--halve", str(path), "--clips", "2", "--jobs", "1", "--out", str(tmp_path / "run")]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2 and "does not name its speech" in result.output
+    result = CliRunner().invoke(main, [*arguments, "--speech", "asterisk-en", "--models", "tiny.en"])
+    assert result.exit_code == 2 and "leave --grid and --models out" in result.output
     result = CliRunner().invoke(main, [*arguments, "--speech", "asterisk-en"])
     assert result.exit_code == 0, result.output
     assert "still Non-inferior at half the budget: " in result.stdout

@@ -162,6 +162,11 @@ def test_a_profile_is_not_read_into_a_struct_of_unknown_size(handles, tmp_path):
     params, message = ffi.new("struct whisper_kv_view_params *"), ffi.new("char[200]")
     code = lib.whisper_kv_view_load_profile(handles[0], str(profile).encode(), params, message, 200)
     assert code == lib.WHISPER_KV_ERR_PARAM and b"size" in ffi.string(message) and params.budget == 0
+    # a caller's mistake, whatever the file
+    assert lib.whisper_kv_view_load_profile(handles[0], b"/none", ffi.NULL, message, 200) == lib.WHISPER_KV_ERR_PARAM
+    params.size, params.budget = ffi.sizeof(params[0]), 7
+    assert lib.whisper_kv_view_load_profile(handles[0], b"/none", params, message, 200) == lib.WHISPER_KV_ERR_FILE
+    assert params.budget == 7
 
 
 def test_structs_of_older_programs_are_read_and_written_within_their_size(handles):

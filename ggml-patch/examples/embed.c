@@ -53,6 +53,7 @@ int main(int argc, char ** argv) {
 
     if (!whisper_is_multilingual(ctx) && strcmp(language, "en") != 0) {
         fprintf(stderr, "language '%s': the model knows English only\n", language);
+        whisper_free(ctx);
         return 2;
     }
 
@@ -66,6 +67,7 @@ int main(int argc, char ** argv) {
     char message[256];
     if (whisper_kv_view_check(ctx, &view, message, sizeof(message)) != 0 || whisper_kv_view_set(ctx, &view) != 0) {
         fprintf(stderr, "no reduced view: %s\n", message);
+        whisper_free(ctx);
         return 1;
     }
 

@@ -1,7 +1,7 @@
 // kv-ring: the rows that a view reads, copied from the full cache and kept head after head
 //
 // Slots [0, n_fixed) hold the fixed positions of a selection, slot n_fixed + p % window_n the window's position p: when
-// the window moves, only the rows that enter it are copied.
+// the window moves, only the rows that enter it are copied. A fixed position that it covers keeps its slot, masked.
 
 #pragma once
 

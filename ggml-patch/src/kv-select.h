@@ -33,7 +33,7 @@ struct kv_selection {
     std::vector<int32_t> fixed; // ascending
     int  window_lo = 0;
     int  window_n  = 0;
-    bool moves     = false;     // the window follows the centre
+    bool moves     = false;     // the window follows the centre: padsink-track
 };
 
 // Fills `out` (its memory is reused). False if the step must read everything: rule FULL or OFF,

@@ -305,8 +305,8 @@ bool kv_view_is_retry(const kv_view * view) {
     return view && view->retry;
 }
 
-// Where do the alignment heads look? Mean of all of them and of all sequences over n rows that start at row0; the first
-// of these rows holds position pos0, and they wrap around at its multiples of n. -1 if there is nothing to go by.
+// Where do the alignment heads look? Mean of all of them and of all sequences over n rows that start at row0. They hold
+// positions pos0 to pos0 + n - 1, position p in row row0 + p % n as in the ring. -1 if there is nothing to go by.
 static int find_centre(kv_view * view, int row0, int n, int pos0) {
     const int n_seq = view->kind == WHISPER_KV_STEP_PROMPT ? 1 : view->n_tokens;
 
@@ -450,7 +450,7 @@ void kv_view_on_decode_end(kv_view * view) {
 
     count_run(view);
 
-    if (view->kind == WHISPER_KV_STEP_PROMPT) {
+    if (view->kind == WHISPER_KV_STEP_PROMPT) { // a step is reported when its confidence is known
         report_run(view, -1.0f);
     }
 }
@@ -466,7 +466,7 @@ bool kv_view_on_logits(kv_view * view, float confidence, bool wants_eot) {
     if (view->kind == WHISPER_KV_STEP_REDUCED && sel.moves) { // the other rules keep to their view
         const int n_behind = view->n_audio - (sel.window_lo + sel.window_n);
 
-        if (params.tau >= 1.0f || !(confidence >= params.tau)) {
+        if (params.tau >= 1.0f || !(confidence >= params.tau)) { // 1 = all, even the certain; NaN is unsure
             view->cause = WHISPER_KV_CAUSE_TAU;
             view->counters.n_reexec_tau++;
         } else if (wants_eot && params.guard_eot >= 0 && n_behind >= std::max(1, params.guard_eot)) {

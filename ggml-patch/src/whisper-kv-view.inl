@@ -264,7 +264,10 @@ int whisper_kv_view_load_profile(
     }
 
     whisper_kv_view_params loaded;
-    std::string            error;
+    std::string            error = kv_params_read(params, loaded); // for its errors: is there a struct?
+    if (!error.empty()) {
+        return whisper_kv_write_message(WHISPER_KV_ERR_PARAM, error, message, n_message);
+    }
 
     const kv_profile_shape shape = ctx ? whisper_kv_shape(ctx) : kv_profile_shape {};
 

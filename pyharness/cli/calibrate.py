@@ -54,10 +54,11 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, timeout, run_fol
     run_folder = run_folder or new_run_folder("calibrate")
     grid = grids.override(grids.load(grid), models=(model,), speech=(speech,), clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print, part="validation")
-    split = splits.write(*speeches.resolve(speech))
-
     rows = run_with_progress(plan, run_folder, jobs, console, timeout, flag="--run")
     report.write_report(run_folder)
+    # a set that everybody can fetch has its split in the repository; that of a manifest stays with the run
+    split = splits.SPLITS / f"{speech}.json" if speeches.find(speech) else run_folder / "split.json"
+    splits.write(split, speeches.resolve(speech)[1])
     choice = calibration.choose(grid.arms, rows, rundir.read_utterances(run_folder))
     content = calibration.profile(plan.parts[0], choice, sweeps.config(plan, jobs))
     calibration.write_profile(out, content)

@@ -61,10 +61,12 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, timeout, run_f
         click.echo(json.dumps({"outcome": outcome, "run": str(run_folder), **rows[1]}, ensure_ascii=False, indent=1))
         return
     report.print_tables(rows, Console())
-    click.echo(outcome + (f"; {_how_many(rows[1]['clips_needed'])}" if outcome == "inconclusive" else ""))
+    click.echo(outcome + (f"; {_how_many(rows[1])}" if outcome == "inconclusive" else ""))
 
 
-def _how_many(needed):
-    if needed is None:
-        return "no number of clips like these would decide it: the arms differ by exactly the margin"
-    return f"about {needed} clips like these would decide it"
+def _how_many(row):
+    if row["clips_needed"]:
+        return f"about {row['clips_needed']} clips like these would decide it"
+    if not row["wer_full"]:
+        return "the full cache makes no error on these clips, so that there is no margin: more clips are needed"
+    return "no number of clips like these would decide it: the arms differ by exactly the margin"

@@ -47,12 +47,12 @@ def heads(model, speech, language, clips, seed, as_json):
         }
         click.echo(json.dumps(lists))
         return
-    _print(found)
+    _print(found, len(chosen))
 
 
-def _print(found):
+def _print(found, n_chosen):
     console = Console()
-    table = Table(title=f"alignment heads, from {found.n_clips} clips")
+    table = Table(title=f"alignment heads, from {found.n_clips} of {n_chosen} clips (too short ones show no movement)")
     for column in ("layer", "head", "score", "preset"):
         table.add_column(column, justify="right")
     for layer, head, score in found.heads:

@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import shlex
 from pathlib import Path
 
 import click
@@ -41,7 +42,6 @@ timeout_option = click.option(
 @click.option(
     "--grid",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    default=grids.DEFAULT,
     help="TOML file with the arms.  [default: calibration/default.toml]",
 )
 @click.option(
@@ -59,7 +59,11 @@ timeout_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Run directory; a run of the same configuration in it is continued.",
 )
-@click.option("--resume", is_flag=True, help="Continue the run in --out, with its options; an error if there is none.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue the run in --out, whose options must be given again; an error if there is none.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of tables.")
 def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out, resume, as_json):
     """Compare selection rules on real recordings.
@@ -80,7 +84,9 @@ def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out
         raise HarnessError(f"--resume: '{out}' holds no run" if out else "--resume needs --out, the run to continue")
     out = out or new_run_folder("sweep")
 
-    grid = _half_budget_grid(halve, speech) if halve else grids.load(grid)
+    if halve and (grid or models):
+        raise HarnessError("--halve takes model and arms from the profile: leave --grid and --models out")
+    grid = _half_budget_grid(halve, speech) if halve else grids.load(grid or grids.DEFAULT)
     grid = grids.override(grid, models=models, speech=speech, clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print, part="held-out" if halve else None)
     rows = run_with_progress(plan, out, jobs, console, timeout)
@@ -140,7 +146,7 @@ def run_with_progress(plan, out, jobs, console, timeout, flag="--out"):
         except KeyboardInterrupt:
             progress.stop()
             console.print(
-                f"interrupted; what is done is kept. Continue with the same options and {flag} {out}",
+                f"interrupted; what is done is kept. Continue with the same options and {flag} {shlex.quote(str(out))}",
                 highlight=False,
                 soft_wrap=True,
             )
