@@ -7,6 +7,8 @@ is chosen, if it beats the full cache by at least 5 % (speed condition); otherwi
 """
 
 import json
+import operator
+import re
 import statistics as stdlib_statistics
 import tempfile
 from dataclasses import dataclass
@@ -14,8 +16,8 @@ from pathlib import Path
 
 from pyharness import ggml_file, models, rules, statistics
 from pyharness.errors import HarnessError
-from pyharness.rules import PadsinkTrack, Rule
-from pyharness.rundir import write_json
+from pyharness.rules import ModelLists, PadsinkTrack, Rule
+from pyharness.rundir import write_text
 from pyharness.sweep import Part
 
 SCHEMA = 1
@@ -45,10 +47,11 @@ class Choice:
 
 
 def in_sequence(arms: tuple[Rule, ...]) -> list[PadsinkTrack]:
-    """Candidates from the most expensive downwards: by budget, then tau, then sinks, then lookbehind. The order must
-    not depend on data."""
+    """Candidates from the most expensive downwards: by budget, then tau, then what costs the same. The order must not
+    depend on data."""
     candidates = [arm for arm in arms if isinstance(arm, PadsinkTrack)]
-    return sorted(candidates, key=lambda arm: (arm.budget, arm.tau, arm.sink_fraction, arm.lookbehind), reverse=True)
+    order = operator.attrgetter("budget", "tau", "sink_fraction", "lookbehind", "sinks")
+    return sorted(candidates, key=order, reverse=True)
 
 
 def accept(verdicts: list[str]) -> int:
@@ -123,6 +126,8 @@ def profile(part: Part, choice: Choice, config: dict) -> dict:
         "language": part.language,
         "rule": choice.rule.name,
         **vars(choice.rule),
+        "sink_positions": part.lists.sink_positions,
+        "alignment_heads": part.lists.alignment_heads,
         "evidence": {
             "reason": choice.reason,
             "speech": part.speech,
@@ -137,7 +142,7 @@ def profile(part: Part, choice: Choice, config: dict) -> dict:
 
 def _evidence(candidate: Candidate) -> dict:
     columns = (
-        *("budget", "sink_fraction", "tau", "n", "wer", "wer_full", "difference", "bound_upper", "verdict"),
+        *("budget", "sink_fraction", "sinks", "tau", "n", "wer", "wer_full", "difference", "bound_upper", "verdict"),
         *("n_clusters", "clusters", "positions_read", "positions_read_all", "reexecuted_share", "runaway_clips"),
         *("step_ratio", "step_ratio_low", "step_ratio_high", "threads", "clips_needed"),
     )
@@ -159,7 +164,9 @@ def prepare_profile(path: Path) -> None:
 
 
 def write_profile(path: Path, content: dict) -> None:
-    write_json(path, content)
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    one_line_lists = re.sub(r"\[[\s\d,\[\]]+\]", lambda found: " ".join(found[0].split()), text)
+    write_text(path, one_line_lists + "\n")
 
 
 def read_profile(path: Path) -> dict:
@@ -184,6 +191,17 @@ def rule_of(content: dict, path: Path) -> Rule:
         return rules.pick(content.get("rule", "padsink-track"), content)
     except HarnessError as error:
         raise HarnessError(f"profile '{path}': {error.message}") from error
+
+
+def lists_of(content: dict, path: Path) -> ModelLists | None:
+    """The lists that a profile carries; None if it has none."""
+    if not content.get("sink_positions") and not content.get("alignment_heads"):
+        return None
+    try:
+        heads = tuple((int(layer), int(head)) for layer, head in content.get("alignment_heads") or ())
+        return ModelLists(heads, tuple(map(int, content.get("sink_positions") or ())))
+    except (TypeError, ValueError) as error:
+        raise HarnessError(f"profile '{path}': its lists must hold integers and [layer, head] pairs") from error
 
 
 # --- half the budget --------------------------------------------------------------------------------------------------

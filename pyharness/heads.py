@@ -26,6 +26,7 @@ from pyharness import audio, rules
 from pyharness.errors import HarnessError
 from pyharness.grid import Limits
 from pyharness.native import Decoding, Model, Step
+from pyharness.rules import ModelLists
 from pyharness.speech import Clip
 
 MIN_STEPS = 5  # shorter clips say nothing about movement
@@ -102,14 +103,20 @@ def forward_path(gain: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Found:
-    heads: list[tuple[int, int, float]]  # layer, head, score; best first
-    preset: list[tuple[int, int]]  # layer, head: what padsink-track uses without a list
+    heads: list[tuple[int, int, float]]  # layer, head, score; best first; empty if every clip was too short
+    preset: list[tuple[int, int]]  # layer, head: what padsink-track uses without a list; empty for unknown shapes
     sinks: list[tuple[int, float]]  # position, mean first-step mass; strongest first
     n_clips: int  # that the heads were scored on
 
+    @property
+    def lists(self) -> ModelLists:
+        """What a profile carries. Upstream's preset counts for more than what few clips show."""
+        heads = self.preset or [(layer, head) for layer, head, _ in self.heads]
+        return ModelLists(tuple(heads), tuple(position for position, _ in self.sinks))
 
-def find(model_path: Path, clips: Iterable[Clip], n_sinks: int = 64) -> Found:
-    """Decode the clips over the full cache and rank heads and sinks. HarnessError if no clip is long enough."""
+
+def find(model_path: Path, clips: Iterable[Clip], n_sinks: int = 128) -> Found:
+    """Decode the clips over the full cache and rank heads and sinks. HarnessError if no heads are known then."""
     observer = Observer()
     with Model(model_path) as model, model.state() as state:
         state.set_view(rules.Full())
@@ -122,14 +129,19 @@ def find(model_path: Path, clips: Iterable[Clip], n_sinks: int = 64) -> Found:
             observer.end()
         state.on_step(None)
         preset = state.alignment_heads()
-    if not observer.scores:
-        raise HarnessError(f"no clip gave {MIN_STEPS} steps: give longer speech")
-    scores = np.average(observer.scores, axis=0, weights=observer.n_steps)
-    return Found(alignment_heads(scores), preset, _sinks(observer, n_sinks), len(observer.scores))
+    if not observer.scores and not preset:
+        raise HarnessError(
+            f"no alignment heads are known for a model of this shape, and no clip gave {MIN_STEPS} steps to find them: "
+            "give longer speech"
+        )
+    return Found(alignment_heads(observer), preset, _sinks(observer, n_sinks), len(observer.scores))
 
 
-def alignment_heads(scores: np.ndarray) -> list[tuple[int, int, float]]:
+def alignment_heads(observer: Observer) -> list[tuple[int, int, float]]:
     """The heads that stand out, best first."""
+    if not observer.scores:
+        return []
+    scores = np.average(observer.scores, axis=0, weights=observer.n_steps)
     order = np.argsort(-scores, axis=None, kind="stable")[:MAX_HEADS]
     best = scores.flat[order[0]]
     heads = (np.unravel_index(i, scores.shape) for i in order if scores.flat[i] >= HEAD_SHARE * best)

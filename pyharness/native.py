@@ -22,7 +22,7 @@ import numpy as np
 
 from pyharness import paths
 from pyharness.errors import HarnessError
-from pyharness.rules import Profile, Rule
+from pyharness.rules import ModelLists, Profile, Rule
 
 ffi = cffi.FFI()
 
@@ -223,13 +223,13 @@ class Model:
         """Layers of the decoder."""
         return self._lib.whisper_model_n_text_layer(self.handle)
 
-    def check_view(self, rule: Rule) -> None:
+    def check_view(self, rule: Rule, lists: ModelLists | None = None) -> None:
         """HarnessError unless the model can be read by this rule."""
         message = ffi.new("char[512]")
-        if self._lib.whisper_kv_view_check(self.handle, self._params_of(rule), message, 512) != 0:
+        if self._lib.whisper_kv_view_check(self.handle, self._params_of(rule, lists), message, 512) != 0:
             raise HarnessError(f"the view {rule.name} is refused: {ffi.string(message).decode('utf-8', 'replace')}")
 
-    def _params_of(self, rule: Rule):
+    def _params_of(self, rule: Rule, lists: ModelLists | None):
         """struct whisper_kv_view_params of a rule."""
         if isinstance(rule, Profile):
             return self._params_in(rule.path)
@@ -237,7 +237,13 @@ class Model:
         self._lib.whisper_kv_view_default_params(params)
         params.rule = self._lib.whisper_kv_rule_from_name(rule.name.encode())
         for field in fields(rule):
-            setattr(params, field.name, getattr(rule, field.name))
+            if field.name != "sinks":
+                setattr(params, field.name, getattr(rule, field.name))
+        if getattr(rule, "sinks", None) == "model":
+            params.sinks = self._lib.WHISPER_KV_SINKS_MODEL
+        if lists:
+            params.aheads, params.n_aheads = lists.alignment_heads, len(lists.alignment_heads)
+            params.sink_pos, params.n_sink_pos = lists.sink_positions, len(lists.sink_positions)
         return params
 
     def _params_in(self, profile: str | Path):
@@ -278,9 +284,12 @@ class State:
             raise ValueError("the state is closed")
         return self._handle
 
-    def set_view(self, rule: Rule) -> None:
-        """Read by this rule from the next clip on. HarnessError with the library's reason if it refuses."""
-        self._set_params(self.model._params_of(rule), rule.name)
+    def set_view(self, rule: Rule, lists: ModelLists | None = None) -> None:
+        """Read by this rule from the next clip on. HarnessError with the library's reason if it refuses.
+
+        Without ``lists``, the speech is tracked by the heads of upstream's preset, if there is one for the model.
+        """
+        self._set_params(self.model._params_of(rule, lists), rule.name)
 
     def set_profile(self, path: str | Path) -> None:
         """Read by a calibrated profile. HarnessError if it is none, or of another model."""

@@ -44,8 +44,8 @@ def _draw_rules(axes: Any, group: Sequence[Row]) -> None:
         colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
         rows = [row for row in group if row.rule == rule and row.wer is not None and row.positions_read]
         axes.plot([], [], color=colour, marker=marker, ls="", label=rule)
-        for settings in dict.fromkeys((row.sink_fraction, row.tau) for row in rows):
-            line = [row for row in rows if (row.sink_fraction, row.tau) == settings]
+        for settings in dict.fromkeys((row.sink_fraction, row.sinks, row.tau) for row in rows):
+            line = [row for row in rows if (row.sink_fraction, row.sinks, row.tau) == settings]
             line.sort(key=lambda row: row.positions_read)
             axes.plot(*zip(*map(_point, line), strict=True), color=colour, lw=1, alpha=0.5)
         for row in rows:
@@ -165,10 +165,10 @@ def _settings(row: Row, rows: Sequence[Row]) -> list[str]:
     """The budget, and what else tells the arms of a rule apart."""
     same_rule = [other for other in rows if other.rule == row.rule]
     texts = [] if row.budget is None else [f"{row.budget:g}"]
-    for label, name in (("sinks", "sink_fraction"), ("tau", "tau")):
+    for label, name in (("sinks", "sink_fraction"), ("from", "sinks"), ("tau", "tau")):
         value = getattr(row, name)
         if value is not None and len({getattr(other, name) for other in same_rule}) > 1:
-            texts.append(f"{label} {value:g}")
+            texts.append(f"{label} {value if isinstance(value, str) else format(value, 'g')}")
     return texts
 
 

@@ -138,6 +138,10 @@ def _verdict_text(row: Row) -> str:
     return row.verdict or ("reference" if row.rule == "full" else NOTHING)
 
 
+def _sinks_text(row: Row) -> str:
+    return number(row.sink_fraction, 2) + (" model" if row.sinks == "model" else "")
+
+
 # --- columns, the same on paper and in the terminal ---
 
 
@@ -151,7 +155,7 @@ class Column:
 COLUMNS = (
     Column("rule", lambda row: row.rule, numeric=False),
     Column("budget", lambda row: number(row.budget)),
-    Column("sinks", lambda row: number(row.sink_fraction, 2)),
+    Column("sinks", _sinks_text),
     Column("tau", lambda row: number(row.tau, 2)),
     Column("read/step", lambda row: number(row.positions_read)),
     Column("all steps", lambda row: number(row.positions_read_all)),
@@ -169,7 +173,7 @@ COLUMNS = (
 VERDICT = [column.header for column in COLUMNS].index("verdict")
 
 LEGEND = {
-    "sinks": "sink fraction: share of the budget given to sinks",
+    "sinks": "sink fraction: share of the budget given to sinks; constant ones of the model, if it says so",
     "tau": "confidence below which a reduced step is re-executed over the full cache",
     "read/step": f"mean positions that a run through the view reads (full cache: {N_CTX})",
     "all steps": "mean positions that a step reads, everything included: prompts, full and re-executed steps",

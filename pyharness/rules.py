@@ -16,6 +16,14 @@ N_CTX = 1500  # positions of a full cache
 
 
 @dataclass(frozen=True)
+class ModelLists:
+    """What a rule may need to know of a model beyond its file: `pyharness heads` finds it, a profile carries it."""
+
+    alignment_heads: tuple[tuple[int, int], ...]  # (layer, head) of those that follow the speech
+    sink_positions: tuple[int, ...]  # constant sinks, strongest first
+
+
+@dataclass(frozen=True)
 class Rule:
     """Base of all rules; holds what every reduced step shares."""
 
@@ -117,6 +125,7 @@ class PadsinkTrack(Rule):
     tau: float = 0.0  # steps less confident than this are re-executed, 0..1; 0 = none, 1 = all
     guard_eot: int = 50  # re-execute an end of text this many positions or more before the audio's end; -1 = off
     guard_runaway: float = 25.0  # steps past 16 + this many tokens per second read everything; 0 = off
+    sinks: str = "first-step"  # from the first step of the clip; or "model": constant ones, from its ModelLists
 
 
 @dataclass(frozen=True)
@@ -165,6 +174,7 @@ RANGES = {
     "pool": (0, 64),
     "seed": (0, 2**31 - 1),
 }
+CHOICES = {"sinks": ("first-step", "model")}
 
 
 def make(name: str, **settings) -> Rule:
@@ -190,6 +200,10 @@ def pick(name: str, settings: dict) -> Rule:
 
 
 def _checked(key: str, value, kind: type):
+    if key in CHOICES:
+        if value not in CHOICES[key]:
+            raise HarnessError(f"{key} must be {' or '.join(CHOICES[key])}, not {value!r}")
+        return value
     low, high = RANGES[key]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     # written so that NaN fails, too

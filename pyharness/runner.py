@@ -10,6 +10,8 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,7 +22,7 @@ from pyharness import audio, rules, scoring, track
 from pyharness.errors import HarnessError
 from pyharness.grid import Limits
 from pyharness.native import Decoding, Model, State, Step, Transcript
-from pyharness.rules import Rule
+from pyharness.rules import ModelLists, Rule
 from pyharness.speech import Clip
 
 
@@ -36,6 +38,7 @@ class Task:
     arms: tuple[Rule, ...]
     limits: Limits
     timeout: float  # seconds
+    lists: ModelLists | None = None  # of the model
     strip_diacritics: bool = False
     watched: bool = False  # also show how the window moves
 
@@ -88,7 +91,7 @@ def _decode_arms(task: Task, state: State, samples) -> list[dict]:
     for i in _rotated(len(task.arms), task.index):
         rows[i] = _decode_arm(task, task.arms[i], state, decoding, seconds) | {"encode_s": round(encode_s, 4)}
     if task.watched and (i := _tracked(task.arms)) is not None:
-        rows[i]["track"] = _track(task.arms[i], state, decoding)
+        rows[i]["track"] = _track(task, task.arms[i], state, decoding)
     return rows
 
 
@@ -100,10 +103,10 @@ def _tracked(arms: tuple[Rule, ...]) -> int | None:
     return min(moving, key=lambda i: abs(plain[i].budget - default.budget), default=None)
 
 
-def _track(arm: Rule, state: State, decoding: Decoding) -> dict:
+def _track(task: Task, arm: Rule, state: State, decoding: Decoding) -> dict:
     """Decode once more, watched: watching takes time that must not be counted."""
     steps: list[Step] = []
-    state.set_view(arm)
+    state.set_view(arm, task.lists)
     state.on_step(steps.append)
     try:
         state.transcribe(None, decoding)
@@ -139,7 +142,7 @@ def _rotated(n: int, start: int) -> list[int]:
 
 
 def _decode_arm(task: Task, arm: Rule, state: State, decoding: Decoding, seconds: float) -> dict:
-    state.set_view(arm)
+    state.set_view(arm, task.lists)
     state.reset_counters()
     begin = time.perf_counter()
     transcript = state.transcribe(None, decoding)
@@ -233,27 +236,36 @@ class Worker:
     """A process that does one task at a time, and may crash or hang."""
 
     def __init__(self, work: Callable[[Task], list[dict]]):
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+        # not multiprocessing.Process, which a Dask worker may not start: it is itself a daemon of one
+        self.connection, theirs = multiprocessing.Pipe()
+        serve = f"from pyharness import runner; runner.serve({theirs.fileno()})"
         # the parent decides what Ctrl-C means: the process inherits the mask
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.process.start()
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", serve],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            )
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         theirs.close()
+        self._send(work)
         self.task: Task | None = None
         self.deadline = 0.0
 
     def give(self, task: Task) -> None:
         self.task, self.deadline = task, time.monotonic() + task.timeout
-        with contextlib.suppress(OSError):  # it has died: its end of the connection says so to _wait
-            self.connection.send(task)
+        self._send(task)
 
-    def result(self) -> list[dict] | None:
-        """The rows of its task; None if it died or is late."""
-        if not self.connection.poll():
+    def _send(self, what) -> None:
+        with contextlib.suppress(OSError):  # it has died: its end of the connection says so to who waits
+            self.connection.send(what)
+
+    def result(self, timeout: float = 0) -> list[dict] | None:
+        """The rows of its task, waiting so many seconds; None if it died or is late."""
+        if not self.connection.poll(timeout):
             return None
         try:
             rows = self.connection.recv()
@@ -266,7 +278,7 @@ class Worker:
         """Kill the process; why its task has no rows."""
         is_late = self.task and time.monotonic() >= self.deadline
         self.process.kill()
-        self.process.join()
+        self.process.wait()
         self.connection.close()
         return f"stopped after {self.task.timeout:g} s (--timeout)" if is_late else DIED
 
@@ -279,9 +291,11 @@ def _wait(workers: list[Worker]) -> list[Worker]:
     return [worker for worker in workers if worker.connection in ready or now >= worker.deadline]
 
 
-def _serve(connection, work: Callable[[Task], list[dict]]) -> None:
+def serve(descriptor: int) -> None:
     """The worker process: ends with its parent."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    connection = multiprocessing.connection.Connection(descriptor)
     with contextlib.suppress(EOFError, OSError):
+        work = connection.recv()
         while True:
             connection.send(work(connection.recv()))

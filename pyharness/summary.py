@@ -39,6 +39,7 @@ class Row:
     positions_read_all: float | None = None  # mean per decoder step, prompts, full and re-executed steps included
     n_clusters: int | None = None  # of the bootstrap
     clusters: str | None = None  # what they are: "speaker" or "clip"
+    sinks: str | None = None  # where a rule takes them from: "first-step" or "model"
 
     @classmethod
     def from_json(cls, entry: Any) -> "Row":

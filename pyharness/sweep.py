@@ -1,5 +1,6 @@
 """The sweep: every arm on every clip of every model and speech set, then one honest row per arm."""
 
+import dataclasses
 import datetime
 import functools
 import hashlib
@@ -16,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 import pyharness
-from pyharness import ggml_file, models, native, rules, runner, scoring, speech, splits, statistics
+from pyharness import ggml_file, heads, models, native, rules, runner, scoring, speech, splits, statistics
 from pyharness.errors import HarnessError
 from pyharness.grid import Grid
 from pyharness.native import Model
-from pyharness.rules import Rule
+from pyharness.rules import ModelLists, PadsinkTrack, Rule
 from pyharness.rundir import RunDirectory
 from pyharness.runner import Task
 from pyharness.speech import Clip
@@ -38,6 +39,7 @@ NOT_MEASURED = {"n": 0} | dict.fromkeys(
     )
 )
 REFERENCE = dict.fromkeys(("difference", "bound_upper", "bound_lower", "verdict", "clips_needed"))
+LISTS_CLIPS = 25  # that the lists of a model are found on
 MIN_SPEAKERS = 10  # fewer clusters than this make no bootstrap: then clips are the clusters
 
 
@@ -52,6 +54,7 @@ class Part:
     clips: list[Clip]
     clips_sha256: str  # of what the clips are: digest()
     strip_diacritics: bool
+    lists: ModelLists | None  # of the model, where an arm needs them
 
     @property
     def language(self) -> str:
@@ -86,6 +89,7 @@ class Plan:
                 self.grid.arms,
                 self.grid.limits,
                 timeout or default_timeout(clip, len(self.grid.arms)),
+                part.lists,
                 part.strip_diacritics,
                 watched=clip is part.longest,
             )
@@ -102,10 +106,18 @@ def default_timeout(clip: Clip, n_arms: int) -> float:
 # --- plan -------------------------------------------------------------------------------------------------------------
 
 
-def make_plan(grid: Grid, language: str | None, say: Callable[[str], None], part: str | None = None) -> Plan:
+def make_plan(
+    grid: Grid,
+    language: str | None,
+    say: Callable[[str], None],
+    part: str | None = None,
+    lists: ModelLists | None = None,
+    wants_lists: bool = False,
+) -> Plan:
     """Fetch what is missing and check everything that can be checked before the first clip.
 
-    ``language`` is for manifests that do not state one; ``part``: only the clips of this part of the split.
+    ``language`` is for manifests that do not state one; ``part``: only the clips of this part of the split; ``lists``
+    of the models are found if an arm needs them or they are wanted, and not given.
     """
     for key, flag in (("models", "--models"), ("speech", "--speech")):
         if not getattr(grid, key):
@@ -122,11 +134,30 @@ def make_plan(grid: Grid, language: str | None, say: Callable[[str], None], part
             if english_only and clips[0].language != "en":
                 say(f"{model} knows English only: skipping {name}")
                 continue
-            parts.append(Part(model, path, model_sha256, name, clips, digests[name], speech.strip_diacritics(name)))
+            strip = speech.strip_diacritics(name)
+            parts.append(Part(model, path, model_sha256, name, clips, digests[name], strip, lists))
     if not parts:
         raise HarnessError("nothing to do: no model of the sweep knows the language of its speech")
+    if not lists and (wants_lists or any(map(_needs_lists, grid.arms))):
+        parts = _with_lists(parts, grid, language, say)
     _check_models(parts, grid.arms)
     return Plan(grid, parts, build)
+
+
+def _needs_lists(arm: Rule) -> bool:
+    return isinstance(arm, PadsinkTrack) and arm.sinks == "model"
+
+
+def _with_lists(parts: list[Part], grid: Grid, language: str | None, say: Callable[[str], None]) -> list[Part]:
+    """The parts with the lists of their models, found on validation clips of the first speech set of each."""
+    grid = dataclasses.replace(grid, clips=LISTS_CLIPS)
+    found: dict[str, ModelLists] = {}
+    for part in parts:
+        if part.model not in found:
+            clips = _clips(part.speech, grid, language, "validation", say)
+            say(f"{part.model}: finding its constant sinks on {len(clips)} clips of {part.speech}")
+            found[part.model] = heads.find(part.model_path, clips).lists
+    return [dataclasses.replace(part, lists=found[part.model]) for part in parts]
 
 
 def _clips(name: str, grid: Grid, language: str | None, part: str | None, say: Callable[[str], None]) -> list[Clip]:
@@ -156,9 +187,10 @@ def _check_models(parts: list[Part], arms: tuple[Rule, ...]) -> None:
                     raise HarnessError(
                         f"model '{part.model}' does not know the language '{part.language}' of speech '{part.speech}'"
                     )
+            lists = next(part.lists for part in parts if part.model_path == path)
             for arm in arms:
                 try:
-                    model.check_view(arm)
+                    model.check_view(arm, lists)
                 except HarnessError as error:
                     raise HarnessError(f"model '{path}': {error.message}") from error
 
@@ -189,6 +221,7 @@ def config(plan: Plan, jobs: int) -> dict:
             {"name": name, "path": str(path), "sha256": sha256}
             for name, path, sha256 in sorted({(p.model, p.model_path, p.model_sha256) for p in plan.parts})
         ],
+        "lists": {part.model: asdict(part.lists) for part in plan.parts if part.lists},
         "speech": [
             {
                 "name": part.speech,
@@ -226,6 +259,7 @@ def identity(plan: Plan) -> dict:
     """What decides the results; the names are those that a refusal to mix runs shows the user."""
     return {
         "models": [[part.model, part.model_sha256] for part in plan.parts],
+        "lists": [part.lists and asdict(part.lists) for part in plan.parts],
         "clips": [[part.speech, part.clips_sha256] for part in plan.parts],
         "normaliser": [part.normaliser for part in plan.parts],
         "arms": [arm.describe() for arm in plan.grid.arms],
@@ -314,6 +348,7 @@ def _rule_columns(rule: Rule) -> dict:
         "budget": getattr(rule, "budget", None),
         "sink_fraction": getattr(rule, "sink_fraction", None),
         "tau": getattr(rule, "tau", None),
+        "sinks": getattr(rule, "sinks", None),
     }
 
 

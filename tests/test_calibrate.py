@@ -136,6 +136,8 @@ def test_calibrate_writes_a_profile_with_evidence(calibrated):
     content = json.loads(calibrated.read_text())
     assert content["schema"] == 1 and content["model"]["name"] == "tiny.en" and content["language"] == "en"
     assert content["rule"] in ("full", "padsink-track")
+    assert len(content["sink_positions"]) == 128 and set(content["sink_positions"]) <= set(range(1500))
+    assert content["alignment_heads"] == [[1, 0], [2, 0], [2, 5], [3, 0], [3, 1], [3, 2], [3, 3], [3, 4]]  # the preset
     evidence = content["evidence"]
     assert evidence["part"] == "validation" and evidence["reason"]
     assert [candidate["budget"] for candidate in evidence["candidates"]] == [384, 192]
@@ -215,6 +217,14 @@ def test_a_profile_that_cannot_be_written_is_named_before_anything_is_decoded(tm
     out = tmp_path / "file" / "profile.json"
     result = CliRunner().invoke(main, ["calibrate", "--model", "none", "--speech", "none", "--out", str(out)])
     assert result.exit_code == 2 and f"cannot write '{out}'" in result.output
+
+
+def test_the_lists_of_a_profile():
+    content = {"alignment_heads": [[3, 1]], "sink_positions": [1453, 700]}
+    assert calibrate.lists_of(content, Path("p.json")) == rules.ModelLists(((3, 1),), (1453, 700))
+    assert calibrate.lists_of({"sinks": "first-step"}, Path("p.json")) is None
+    with pytest.raises(HarnessError, match=r"p.json.*\[layer, head\]"):
+        calibrate.lists_of({"alignment_heads": [3, 1]}, Path("p.json"))
 
 
 def test_half_the_budget_of_a_profile_for_every_rule():

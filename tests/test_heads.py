@@ -1,5 +1,6 @@
 """Alignment heads and constant sinks, on attention built by hand and on real weights."""
 
+import dataclasses
 import json
 
 import native_tools as tools
@@ -10,6 +11,8 @@ from click.testing import CliRunner
 from pyharness import heads
 from pyharness.cli import main
 from pyharness.errors import HarnessError
+from pyharness.native import State
+from pyharness.rules import ModelLists
 
 BASE_PRESET = {(3, 1), (4, 2), (4, 3), (4, 7), (5, 1), (5, 2), (5, 4), (5, 6)}  # upstream's, for base
 
@@ -85,7 +88,7 @@ def test_json_is_what_a_profile_holds(tiny_en):
     assert result.exit_code == 0, result.output
     lists = json.loads(result.stdout)
     assert all(0 <= layer < 4 and 0 <= head < 6 for layer, head in lists["alignment_heads"])
-    assert len(lists["sink_positions"]) == 64 and all(0 <= position < 1500 for position in lists["sink_positions"])
+    assert len(lists["sink_positions"]) == 128 and all(0 <= position < 1500 for position in lists["sink_positions"])
 
 
 def test_a_manifest_without_a_language_needs_the_option(tiny_en, tmp_path):
@@ -98,7 +101,20 @@ def test_a_manifest_without_a_language_needs_the_option(tiny_en, tmp_path):
     assert result.exit_code == 0 and json.loads(result.stdout)["alignment_heads"], result.output
 
 
-def test_speech_too_short_to_show_movement_is_refused(tiny_en):
+def test_speech_too_short_to_show_movement_still_shows_sinks(tiny_en):
     shortest = min(tools.clips("asterisk-en", 60), key=lambda clip: clip.duration)
+    found = heads.find(tiny_en, [shortest])
+    assert not found.heads and found.preset and len(found.sinks) == 128
+
+
+def test_heads_of_an_unknown_model_cannot_be_found_in_speech_too_short(tiny_en, monkeypatch):
+    shortest = min(tools.clips("asterisk-en", 60), key=lambda clip: clip.duration)
+    monkeypatch.setattr(State, "alignment_heads", lambda _: [])
     with pytest.raises(HarnessError, match="longer speech"):
         heads.find(tiny_en, [shortest])
+
+
+def test_a_profile_carries_the_preset_or_what_was_found():
+    found = heads.Found(heads=[(3, 1, 0.9)], preset=[(5, 0)], sinks=[(1453, 0.1), (700, 0.05)], n_clips=2)
+    assert found.lists == ModelLists(((5, 0),), (1453, 700))
+    assert dataclasses.replace(found, preset=[]).lists == ModelLists(((3, 1),), (1453, 700))

@@ -16,9 +16,10 @@ import pytest
 import soundfile
 from click.testing import CliRunner
 
-from pyharness import grid, rules, scoring, sweep
+from pyharness import audio, grid, rules, scoring, sweep
 from pyharness.cli import main
 from pyharness.errors import HarnessError
+from pyharness.native import Decoding, Model
 
 GRID = """
 models = ["tiny.en"]
@@ -107,6 +108,34 @@ def test_writes_a_whole_run_and_truthful_rows(setting):
     assert watched == [max(row["duration"] for row in setting.utterances())]
     utterance = setting.utterances()[0]
     assert {"audio_filepath", "duration", "time", "text", "pred_text"} <= set(utterance)
+
+
+def test_sinks_of_the_first_step_and_of_the_model_are_compared(setting, tiny_en):
+    arms = 'rule = "padsink-track"\nbudget = 128\nsinks = ["first-step", "model"]\n'
+    setting.grid.write_text(f'models = ["tiny.en"]\nspeech = ["{setting.manifest}"]\n[[arms]]\n{arms}')
+    result = setting.run()
+    assert result.exit_code == 0, result.output
+    assert [row["sinks"] for row in json.loads(result.stdout)["rows"]] == [None, "first-step", "model"]
+    found = json.loads((setting.out / "run.json").read_text())["lists"]["tiny.en"]
+    lists = rules.ModelLists(**{key: tuple(map(as_tuple, value)) for key, value in found.items()})
+    mine = [row for row in setting.utterances() if "sinks='model'" in row["arm"]]
+    with Model(tiny_en) as model, model.state() as state:
+        for row in mine:
+            samples = audio.load(row["audio_filepath"])
+            seen = []
+            state.set_view(rules.PadsinkTrack(budget=128, sinks="model"), lists)
+            state.on_step(seen.append)
+            state.reset_counters()
+            decoding = Decoding(max_tokens=LIMITS.max_tokens(len(samples) / audio.SAMPLE_RATE))
+            assert state.transcribe(samples, decoding).text == row["pred_text"]
+            assert state.counters().n_rows_read == row["rows_read"]
+            reduced = next(step for step in seen if step.kind == "reduced")
+            behind = [position for position in lists.sink_positions if position >= reduced.n_audio]
+            assert set(behind[:32]) <= set(reduced.positions.tolist())  # a quarter of 128
+
+
+def as_tuple(value):
+    return tuple(value) if isinstance(value, list) else value
 
 
 def test_known_speakers_are_the_clusters():
@@ -366,6 +395,7 @@ def test_a_folder_of_something_else_is_not_touched(setting):
         ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'padsnk-track'", "padsink-track"),
         ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'stride'\nbudget = [0]", "budget"),
         ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'stride'\ntau = 0.5", "'tau'"),
+        ("[[arms]]\nrule = 'padsink-track'\nsinks = 'last'", "sinks must be first-step or model"),
         ("models = ['a']\nspeech = ['a']\n[[arms]]\nbudget = 5", "rule"),
         ("models = ['a']\nspeech = ['a']", "[[arms]]"),
         ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'stride'\nbudget = []", "without values"),

@@ -53,7 +53,7 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, timeout, run_fol
     jobs = jobs or default_jobs()
     run_folder = run_folder or new_run_folder("calibrate")
     grid = grids.override(grids.load(grid), models=(model,), speech=(speech,), clips=clips, seed=seed)
-    plan = sweeps.make_plan(grid, language, console.print, part="validation")
+    plan = sweeps.make_plan(grid, language, console.print, part="validation", wants_lists=True)
     rows = run_with_progress(plan, run_folder, jobs, console, timeout, flag="--run")
     report.write_report(run_folder)
     # a set that everybody can fetch has its split in the repository; that of a manifest stays with the run

@@ -86,9 +86,9 @@ def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out
 
     if halve and (grid or models):
         raise HarnessError("--halve takes model and arms from the profile: leave --grid and --models out")
-    grid = _half_budget_grid(halve, speech) if halve else grids.load(grid or grids.DEFAULT)
+    grid, part, lists = _half_budget(halve, speech) if halve else (grids.load(grid or grids.DEFAULT), None, None)
     grid = grids.override(grid, models=models, speech=speech, clips=clips, seed=seed)
-    plan = sweeps.make_plan(grid, language, console.print, part="held-out" if halve else None)
+    plan = sweeps.make_plan(grid, language, console.print, part, lists)
     rows = run_with_progress(plan, out, jobs, console, timeout)
     page = report.write_report(out)
 
@@ -103,13 +103,15 @@ def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out
     _fail_if_nothing_was_decoded(rows, out)
 
 
-def _half_budget_grid(path: Path, speech: tuple[str, ...] | None) -> grids.Grid:
+def _half_budget(path: Path, speech: tuple[str, ...] | None):
+    """What to compare, on which part of the speech, and the lists of the model."""
     content = calibration.read_profile(path)
     arms = calibration.half_budget_arms(calibration.rule_of(content, path), path)
     speech = speech or (content.get("evidence", {}).get("speech"),)
     if None in speech:
         raise HarnessError(f"profile '{path}' does not name its speech: give --speech")
-    return grids.Grid(models=(content["model"]["name"],), speech=speech, arms=arms)
+    grid = grids.Grid(models=(content["model"]["name"],), speech=speech, arms=arms)
+    return grid, "held-out", calibration.lists_of(content, path)
 
 
 def default_jobs() -> int:
