@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Calibrates the ten configurations of the README and confirms each on held-out clips. Needs ./build.sh first; an
+# interrupted run goes on where it was. What it writes is committed: calibration/NAME.json, calibration/evidence/NAME.
+#
+# usage: calibration/configurations.sh [NAME...]      (default: all; about 100 minutes on 2 cores)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+pyharness=.venv/bin/pyharness
+runs=${PADSINK_RUNS:-runs}
+
+calibrate() {
+    local name=$1 model=$2 speech=$3 profile=calibration/$1.json evidence=calibration/evidence/$1
+    "$pyharness" calibrate --model "$model" --speech "$speech" --clips 150 --run "$runs/$name" --out "$profile"
+    "$pyharness" evaluate --profile "$profile" --speech "$speech" --clips 150 --run "$runs/$name-held-out"
+    if [[ -f $runs/$name-held-out/summary.json ]]; then # a profile of the full cache has nothing to confirm
+        mkdir -p "$evidence"
+        cp "$runs/$name-held-out"/{run,summary}.json "$evidence"
+    fi
+}
+
+names=("$@")
+if [[ ${#names[@]} == 0 ]]; then
+    names=(base-en base-ru tiny.en-en base-es base-fr base-it base-tr base-uz base-q5_0-en base-q5_0-ru)
+fi
+
+for name in "${names[@]}"; do
+    model=${name%-*}
+    language=${name##*-}
+    case $language in
+        tr | uz) speech=espeak-$language ;; # synthetic
+        *)       speech=asterisk-$language ;;
+    esac
+    calibrate "$name" "$model" "$speech"
+done
