@@ -70,25 +70,34 @@ def choose(arms: tuple[Rule, ...], summary: list[dict], utterances: list[dict]) 
     candidates = [
         Candidate(arm, row_of[arm], _reduced_cost(arm, utterances), i < n_accepted) for i, arm in enumerate(sequence)
     ]
+    rule, reason = _decide(candidates)
+    wer_full = summary[0]["wer"]
+    if wer_full is not None and wer_full >= 1:
+        reason += f"; the model is unusable for this speech: WER of the full cache is {wer_full:.0%}"
+    return Choice(rule, reason, candidates)
+
+
+def _decide(candidates: list[Candidate]) -> tuple[Rule, str]:
+    """Which rule, and why."""
     accepted = [candidate for candidate in candidates if candidate.accepted]
     if not accepted:
         first = candidates[0] if candidates else None
         why = f"{first.rule.describe()} is {first.row['verdict']}" if first else "there are no candidates"
         if first and first.row["clips_needed"]:
             why += f"; about {first.row['clips_needed']} clips like these would decide it"
-        return Choice(rules.Full(), f"full cache: the most expensive candidate was not accepted ({why})", candidates)
+        return rules.Full(), f"full cache: the most expensive candidate was not accepted ({why})"
     best = min(accepted, key=lambda candidate: candidate.expected_cost)
     if best.expected_cost > SPEED_CONDITION:
         reason = (
             f"full cache: the cheapest accepted candidate ({best.rule.describe()}) is expected to cost "
             f"{best.expected_cost:.2f} of a full step, more than {SPEED_CONDITION}"
         )
-        return Choice(rules.Full(), reason, candidates)
+        return rules.Full(), reason
     reason = (
         f"cheapest of {len(accepted)} accepted candidates: {best.expected_cost:.2f} of a full step, "
         f"{best.row['reexecuted_share']:.1%} re-executed"
     )
-    return Choice(best.rule, reason, candidates)
+    return best.rule, reason
 
 
 def _reduced_cost(arm: Rule, utterances: list[dict]) -> float:

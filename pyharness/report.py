@@ -56,32 +56,34 @@ def print_tables(rows: Iterable[Mapping[str, Any] | Row], console: Console) -> N
     """Print one table per model and language. Lines longer than the console run on: no figure is cut."""
     parsed = [row if isinstance(row, Row) else Row.from_json(row) for row in rows]
     for group in by_model(parsed):
-        table = Table(
-            title=Text(group_name(group)),
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            pad_edge=False,
-            padding=0,
-        )
-        for column in COLUMNS:
-            table.add_column(column.header, justify="right" if column.numeric else "left", no_wrap=True)
-        for row in group:
-            cells = [Text(column.show(row)) for column in COLUMNS]
-            cells[VERDICT].stylize(_VERDICT_COLOURS.get(row.verdict or "", "dim"))
-            table.add_row(*cells)
-        console.print(_FullWidth(table), crop=False)
+        lines = [[Text(column.show(row)) for column in COLUMNS] for row in group]
+        for row, line in zip(group, lines, strict=True):
+            line[VERDICT].stylize(_VERDICT_COLOURS.get(row.verdict or "", "dim"))
+        print_table(group_name(group), COLUMNS, lines, console)
         console.print(Text(_caption(group), style="dim"))
+
+
+def print_table(title: str, columns: Iterable["Column"], lines: Iterable[Iterable[Text]], console: Console) -> None:
+    """One table, as wide as its content."""
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    for column in columns:
+        table.add_column(column.header, justify="right" if column.numeric else "left", no_wrap=True)
+    for line in lines:
+        table.add_row(*line)
+    console.print(_FullWidth(table), crop=False)
 
 
 def markdown(rows: Iterable[Row]) -> str:
     """One table for each model and language, for a README."""
-    blocks = []
-    for group in by_model(rows):
-        lines = [[column.header for column in COLUMNS], ["---:" if column.numeric else "---" for column in COLUMNS]]
-        lines += [[column.show(row) for column in COLUMNS] for row in group]
-        table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-        blocks.append(f"**{group_name(group)}** ({_caption(group)})\n\n{table}\n")
-    return "\n".join(blocks)
+    return "\n".join(
+        f"**{group_name(group)}** ({_caption(group)})\n\n{markdown_table(COLUMNS, group)}\n" for group in by_model(rows)
+    )
+
+
+def markdown_table(columns: Sequence["Column"], rows: Iterable[Any]) -> str:
+    lines = [[column.header for column in columns], ["---:" if column.numeric else "---" for column in columns]]
+    lines += [[column.show(row) for column in columns] for row in rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 class _FullWidth:
@@ -148,7 +150,7 @@ def _sinks_text(row: Row) -> str:
 @dataclass(frozen=True)
 class Column:
     header: str
-    show: Callable[[Row], str]
+    show: Callable[[Any], str]  # of a row
     numeric: bool = True
 
 

@@ -19,13 +19,14 @@ from pyharness.speech import Clip
 NI, INF, INC = statistics.NON_INFERIOR, statistics.INFERIOR, statistics.INCONCLUSIVE
 
 
-def summary_row(verdict, reexecuted=0.0, full_share=0.0):
+def summary_row(verdict, reexecuted=0.0, full_share=0.0, wer=0.1):
     columns = (
-        *("budget", "sink_fraction", "tau", "n", "wer", "wer_full", "difference", "bound_upper"),
+        *("budget", "sink_fraction", "sinks", "tau", "n", "wer_full", "difference", "bound_upper"),
         *("n_clusters", "clusters", "positions_read", "positions_read_all", "runaway_clips"),
         *("step_ratio", "step_ratio_low", "step_ratio_high", "threads", "clips_needed"),
     )
-    return dict.fromkeys(columns, 0) | {"verdict": verdict, "reexecuted_share": reexecuted, "full_share": full_share}
+    values = {"verdict": verdict, "reexecuted_share": reexecuted, "full_share": full_share, "wer": wer}
+    return dict.fromkeys(columns, 0) | values
 
 
 def utterances(cost: dict) -> list[dict]:
@@ -38,7 +39,7 @@ def utterances(cost: dict) -> list[dict]:
 
 def choose(verdicts: dict, costs: dict, clips_needed=None, **more):
     arms = (Full(), *verdicts)
-    rows = [summary_row(NI), *(summary_row(verdict, **more) for verdict in verdicts.values())]
+    rows = [summary_row(verdict, **more) for verdict in (NI, *verdicts.values())]
     rows = [row | {"clips_needed": clips_needed} for row in rows]
     return calibrate.choose(arms, rows, utterances(costs))
 
@@ -70,6 +71,12 @@ def test_the_full_cache_is_chosen_when_nothing_is_accepted_or_nothing_is_gained(
     # a third of the steps re-executed eats the whole saving
     assert choose({C: NI}, {C: 0.7}, reexecuted=0.33).rule == Full()
     assert choose({C: NI}, {C: 0.7}, reexecuted=0.2).rule == C
+
+
+def test_a_model_that_is_of_no_use_for_the_speech_is_said():
+    assert "unusable" not in choose({A: NI}, {A: 0.8}).reason
+    for verdict in (NI, INC):
+        assert "WER of the full cache is 110%" in choose({A: verdict}, {A: 0.8}, wer=1.1).reason
 
 
 @pytest.mark.parametrize("n_true", [1, 3])

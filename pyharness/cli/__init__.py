@@ -10,6 +10,7 @@ COMMANDS = {
     "sweep": "compare selection rules on real recordings",
     "calibrate": "choose the settings of a view for a model and a language",
     "evaluate": "confirm a profile on held-out speech",
+    "profiles": "tell what profiles choose and whether held-out speech confirmed it",
     "heads": "find a model's alignment heads and constant sinks",
     "report": "print the tables of a finished run again",
     "transcribe": "transcribe audio files, with or without a reduced view",

@@ -1,0 +1,82 @@
+"""What profiles choose and whether held-out speech confirmed it, as one table.
+
+The verdict on held-out speech is read from ``evidence/NAME/summary.json`` beside the profile ``NAME.json``: what
+``pyharness evaluate`` wrote (``calibration/configurations.sh`` puts it there).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyharness import calibrate, report
+from pyharness.report import NOTHING, Column
+from pyharness.rules import Full, PadsinkTrack, Rule
+from pyharness.summary import Row, read_rows
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One profile."""
+
+    name: str
+    language: str
+    synthetic: bool  # the speech it was calibrated on
+    rule: Rule
+    reason: str
+    n: int | None  # clips it was calibrated on
+    wer_full: float | None  # on them
+    held_out: Row | None  # how it did on held-out clips
+
+
+def read(path: Path) -> Entry:
+    """HarnessError if the profile or its evidence is broken."""
+    content = calibrate.read_profile(path)
+    evidence = content.get("evidence", {})
+    measured = evidence.get("candidates") or [{}]
+    folder = path.parent / "evidence" / path.stem
+    return Entry(
+        name=path.stem,
+        language=content.get("language", NOTHING),
+        synthetic=evidence.get("synthetic", False),
+        rule=calibrate.rule_of(content, path),
+        reason=evidence.get("reason", "no evidence"),
+        n=measured[0].get("n"),
+        wer_full=measured[0].get("wer_full"),
+        held_out=read_rows(folder)[1] if folder.is_dir() else None,
+    )
+
+
+def _held_out(show: Callable[[Row], str]) -> Callable[[Entry], str]:
+    return lambda entry: show(entry.held_out) if entry.held_out else NOTHING
+
+
+def _choice(entry: Entry) -> str:
+    rule = entry.rule
+    return f"{rule.budget}, tau {rule.tau:g}" if isinstance(rule, PadsinkTrack) else rule.name
+
+
+def _outcome(entry: Entry) -> str:
+    if entry.rule == Full():
+        return "nothing to confirm"
+    if not entry.held_out:
+        return "not evaluated"
+    return calibrate.outcome({"verdict": entry.held_out.verdict})
+
+
+COLUMNS = (
+    Column("profile", lambda entry: entry.name + ("*" if entry.synthetic else ""), numeric=False),
+    Column("n", lambda entry: report.number(entry.n)),
+    Column("WER full", lambda entry: report.percent(entry.wer_full)),
+    Column("choice", _choice, numeric=False),
+    Column("held-out n", _held_out(lambda row: report.number(row.n))),
+    Column("WER full", _held_out(lambda row: report.percent(row.wer_full))),
+    Column("WER", _held_out(lambda row: report.percent(row.wer))),
+    Column("bound", _held_out(lambda row: report.points(row.bound_upper))),
+    Column("outcome", _outcome, numeric=False),
+    Column("read/step", _held_out(lambda row: report.number(row.positions_read))),
+    Column("all steps", _held_out(lambda row: report.number(row.positions_read_all))),
+    Column("re-exec.", _held_out(lambda row: report.percent(row.reexecuted_share))),
+    Column("step time", _held_out(report.step_time)),
+    Column("threads", _held_out(lambda row: report.number(row.threads))),
+    Column("build", _held_out(lambda row: row.build or NOTHING), numeric=False),
+)
