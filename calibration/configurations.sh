@@ -9,9 +9,10 @@ pyharness=.venv/bin/pyharness
 runs=${PADSINK_RUNS:-runs}
 
 calibrate() {
-    local name=$1 model=$2 speech=$3 profile=calibration/$1.json evidence=calibration/evidence/$1
-    "$pyharness" calibrate --model "$model" --speech "$speech" --clips 150 --run "$runs/$name" --out "$profile"
-    "$pyharness" evaluate --profile "$profile" --speech "$speech" --clips 150 --run "$runs/$name-held-out"
+    local name=$1 model=$2 speech=$3 clips=$4 profile=calibration/$1.json evidence=calibration/evidence/$1
+    "$pyharness" calibrate --model "$model" --speech "$speech" --clips "$clips" --run "$runs/$name" --out "$profile"
+    "$pyharness" evaluate --profile "$profile" --speech "$speech" --clips "$clips" --run "$runs/$name-held-out"
+    rm -rf "$evidence"
     if [[ -f $runs/$name-held-out/summary.json ]]; then # a profile of the full cache has nothing to confirm
         mkdir -p "$evidence"
         cp "$runs/$name-held-out"/{run,summary}.json "$evidence"
@@ -30,5 +31,9 @@ for name in "${names[@]}"; do
         tr | uz) speech=espeak-$language ;; # synthetic
         *)       speech=asterisk-$language ;;
     esac
-    calibrate "$name" "$model" "$speech"
+    case $name in
+        base-en | base-ru | tiny.en-en) clips=150 ;;
+        *)                              clips=100 ;;
+    esac
+    calibrate "$name" "$model" "$speech" "$clips"
 done

@@ -62,6 +62,14 @@ def accept(verdicts: list[str]) -> int:
     return len(verdicts)
 
 
+def check_candidates(arms: tuple[Rule, ...], where: Path) -> None:
+    """HarnessError unless all arms but the reference are candidates."""
+    others = [arm.name for arm in arms if not isinstance(arm, PadsinkTrack | rules.Full)]
+    if others or not in_sequence(arms):
+        wrong = f"rule '{others[0]}' has no profile" if others else "there is none"
+        raise HarnessError(f"grid '{where}': candidates must be of rule padsink-track; {wrong}")
+
+
 def choose(arms: tuple[Rule, ...], summary: list[dict], utterances: list[dict]) -> Choice:
     """Decide from a finished run over validation speech: ``summary`` in the order of ``arms``, and its raw rows."""
     row_of = dict(zip(arms, summary, strict=True))
@@ -81,11 +89,7 @@ def _decide(candidates: list[Candidate]) -> tuple[Rule, str]:
     """Which rule, and why."""
     accepted = [candidate for candidate in candidates if candidate.accepted]
     if not accepted:
-        first = candidates[0] if candidates else None
-        why = f"{first.rule.describe()} is {first.row['verdict']}" if first else "there are no candidates"
-        if first and first.row["clips_needed"]:
-            why += f"; about {first.row['clips_needed']} clips like these would decide it"
-        return rules.Full(), f"full cache: the most expensive candidate was not accepted ({why})"
+        return rules.Full(), f"full cache: the most expensive candidate was not accepted; {_stopped_by(candidates)}"
     best = min(accepted, key=lambda candidate: candidate.expected_cost)
     if best.expected_cost > SPEED_CONDITION:
         reason = (
@@ -95,9 +99,20 @@ def _decide(candidates: list[Candidate]) -> tuple[Rule, str]:
         return rules.Full(), reason
     reason = (
         f"cheapest of {len(accepted)} accepted candidates: {best.expected_cost:.2f} of a full step, "
-        f"{best.row['reexecuted_share']:.1%} re-executed"
+        f"{best.row['reexecuted_share']:.1%} re-executed; {_stopped_by(candidates)}"
     )
     return best.rule, reason
+
+
+def _stopped_by(candidates: list[Candidate]) -> str:
+    """The candidate at which the testing ended."""
+    rejected = next((candidate for candidate in candidates if not candidate.accepted), None)
+    if not rejected:
+        return "no candidate was rejected"
+    text = f"{rejected.rule.describe()} is {rejected.row['verdict']}"
+    if rejected.row["clips_needed"]:
+        text += f", about {rejected.row['clips_needed']} clips like these would decide it"
+    return text
 
 
 def _reduced_cost(arm: Rule, utterances: list[dict]) -> float:
@@ -151,7 +166,8 @@ def profile(part: Part, choice: Choice, config: dict) -> dict:
 
 def _evidence(candidate: Candidate) -> dict:
     columns = (
-        *("budget", "sink_fraction", "sinks", "tau", "n", "wer", "wer_full", "difference", "bound_upper", "verdict"),
+        *("budget", "sink_fraction", "sinks", "tau", "n", "failed_clips", "wer", "wer_full", "difference"),
+        *("bound_upper", "verdict"),
         *("n_clusters", "clusters", "positions_read", "positions_read_all", "reexecuted_share", "runaway_clips"),
         *("step_ratio", "step_ratio_low", "step_ratio_high", "threads", "clips_needed"),
     )
@@ -179,18 +195,26 @@ def write_profile(path: Path, content: dict) -> None:
 
 
 def read_profile(path: Path) -> dict:
+    """The content, whose parts have the types that its readers expect. HarnessError naming the file otherwise."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise HarnessError(f"cannot read profile '{path}': {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HarnessError(f"profile '{path}' is no valid JSON: {error}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise HarnessError(f"profile '{path}' is not of schema {SCHEMA}")
-    if not isinstance(content.get("model"), dict) or "name" not in content["model"]:
+    model, evidence = content.get("model"), content.get("evidence", {})
+    if not isinstance(model, dict) or not isinstance(model.get("name"), str):
         raise HarnessError(f"profile '{path}' does not name its model")
-    if not isinstance(content.get("rule", ""), str):
-        raise HarnessError(f"profile '{path}': 'rule' must be a name")
+    for key in ("rule", "language"):
+        if not isinstance(content.get(key, ""), str):
+            raise HarnessError(f"profile '{path}': '{key}' must be a name")
+    candidates = evidence.get("candidates", []) if isinstance(evidence, dict) else None
+    if not isinstance(candidates, list) or not all(isinstance(candidate, dict) for candidate in candidates):
+        raise HarnessError(f"profile '{path}': 'evidence' is not what calibrate writes")
+    if not isinstance(evidence.get("speech", ""), str):
+        raise HarnessError(f"profile '{path}': the evidence's 'speech' must be a name")
     return content
 
 
@@ -238,14 +262,17 @@ def arm_of(content: dict, path: Path) -> rules.Profile:
     return rules.Profile(rule_of(content, path), path.resolve(), models.sha256(path))
 
 
-def check_model(content: dict, part: Part, path: Path) -> None:
-    """HarnessError unless the profile was made for this very model file."""
+def check_part(content: dict, part: Part, path: Path) -> None:
+    """HarnessError unless the profile was made for this very model file and for this language."""
     wanted = content["model"].get("sha256")
     if wanted != part.model_sha256:
         raise HarnessError(
             f"profile '{path}' was made for another model: sha256 {str(wanted)[:12]}, "
             f"that of '{part.model_path}' is {part.model_sha256[:12]}"
         )
+    language = content.get("language", part.language)
+    if language != part.language:
+        raise HarnessError(f"profile '{path}' was made for language '{language}', not '{part.language}'")
 
 
 def outcome(row: dict) -> str:

@@ -89,6 +89,8 @@ def _integer(table: dict, key: str, low: int, default):
 
 
 def _limits(table: dict) -> Limits:
+    if not isinstance(table, dict):
+        raise HarnessError("decoding must be written as one [decoding] table")
     ranges = {"beam_size": (1, 8), "threads": (1, 512), "tokens_per_second": (1, 1000)}
     _only(table, set(ranges), "[decoding]")
     for key, value in table.items():

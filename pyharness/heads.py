@@ -116,19 +116,27 @@ class Found:
 
 
 def find(model_path: Path, clips: Iterable[Clip], n_sinks: int = 128) -> Found:
-    """Decode the clips over the full cache and rank heads and sinks. HarnessError if no heads are known then."""
-    observer = Observer()
+    """Decode the clips over the full cache and rank heads and sinks.
+
+    Clips that cannot be decoded are left out. HarnessError if none can, or if no heads are known then.
+    """
+    observer, failed = Observer(), None
     with Model(model_path) as model, model.state() as state:
         state.set_view(rules.Full())
         state.on_step(observer.see)
         for clip in clips:
-            samples = audio.load(clip.audio)
-            observer.begin()
-            max_tokens = Limits().max_tokens(len(samples) / audio.SAMPLE_RATE)
-            state.transcribe(samples, Decoding(language=clip.language, max_tokens=max_tokens))
-            observer.end()
+            try:
+                samples = audio.load(clip.audio)
+                observer.begin()
+                max_tokens = Limits().max_tokens(len(samples) / audio.SAMPLE_RATE)
+                state.transcribe(samples, Decoding(language=clip.language, max_tokens=max_tokens))
+                observer.end()
+            except HarnessError as error:
+                failed = error
         state.on_step(None)
         preset = state.alignment_heads()
+    if observer.first_mass is None:
+        raise failed or HarnessError("there are no clips to find sinks in")
     if not observer.scores and not preset:
         raise HarnessError(
             f"no alignment heads are known for a model of this shape, and no clip gave {MIN_STEPS} steps to find them: "

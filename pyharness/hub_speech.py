@@ -38,6 +38,7 @@ class HubSource:
     licence: str
     text_field: str
     speaker_field: str = ""  # "" = the dataset does not tell speakers apart
+    recording_field: str = ""  # what clips share beside the speaker: FLEURS has several people read each sentence
     split: str = "test"
     revision: str = REVISION  # a branch, or a commit to have exactly the same data again
     limit: int = LIMIT  # clips kept at most
@@ -73,6 +74,7 @@ class HubSource:
             "language": self.language,
             "duration": round(n_samples / audio.SAMPLE_RATE, 3),
             "speaker": (example[self.speaker_field] or "") if self.speaker_field else "",
+            "recording": f"{self.recording_field} {example[self.recording_field]}" if self.recording_field else "",
             "source": f"{self.path} {self.config} {self.split} {commit}",
             "licence": self.licence,
             "synthetic": False,
@@ -119,7 +121,7 @@ class HubSource:
             raise self._failure(error) from error
 
     def _check_fields(self, present: list[str]) -> None:
-        needed = [name for name in ("audio", self.text_field, self.speaker_field) if name]
+        needed = [name for name in ("audio", self.text_field, self.speaker_field, self.recording_field) if name]
         missing = [name for name in needed if name not in present]
         if missing:
             raise HarnessError(
@@ -233,7 +235,8 @@ FLEURS = {"en": "en_us", "ru": "ru_ru", "tr": "tr_tr", "uz": "uz_uz"}  # languag
 
 
 def fleurs(language: str) -> HubSource:
-    return HubSource("google/fleurs", FLEURS[language], language, "CC-BY-4.0", "raw_transcription")
+    text, sentence = "raw_transcription", "id"
+    return HubSource("google/fleurs", FLEURS[language], language, "CC-BY-4.0", text, recording_field=sentence)
 
 
 def common_voice(code: str) -> HubSource:

@@ -135,12 +135,15 @@ def _declarations(header: Path) -> str:
 
 
 def build_info() -> dict[str, str]:
-    """Which library this is: its path, the sha256 of the file, and the CPU features it was built for."""
+    """Which library this is: its path, one sha256 of it and the ggml beside it, and the CPU features of the build."""
     path = library_path()
     features = ffi.string(library().whisper_print_system_info()).decode()
+    digest = hashlib.sha256()
+    for file in [path, *sorted(path.parent.glob("libggml*.so"))]:
+        digest.update(file.read_bytes())
     return {
         "library": str(path),
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "sha256": digest.hexdigest(),
         "features": " ".join(re.findall(r"(\w+) = [1-9]", features)),
     }
 

@@ -33,17 +33,27 @@ def read(path: Path) -> Entry:
     content = calibrate.read_profile(path)
     evidence = content.get("evidence", {})
     measured = evidence.get("candidates") or [{}]
-    folder = path.parent / "evidence" / path.stem
+    rule = calibrate.rule_of(content, path)
     return Entry(
         name=path.stem,
         language=content.get("language", NOTHING),
         synthetic=evidence.get("synthetic", False),
-        rule=calibrate.rule_of(content, path),
+        rule=rule,
         reason=evidence.get("reason", "no evidence"),
         n=measured[0].get("n"),
         wer_full=measured[0].get("wer_full"),
-        held_out=read_rows(folder)[1] if folder.is_dir() else None,
+        held_out=_held_out_row(path.parent / "evidence" / path.stem, rule),
     )
+
+
+def _held_out_row(folder: Path, rule: Rule) -> Row | None:
+    """The row of the rule with these very settings: what was measured for an older profile is no evidence."""
+    if not folder.is_dir() or rule == Full():
+        return None
+    settings = ("budget", "sink_fraction", "sinks", "tau")
+    wanted = [rule.name, *(getattr(rule, name, None) for name in settings)]
+    rows = [row for row in read_rows(folder) if row.verdict]
+    return next((row for row in rows if [row.rule, *(getattr(row, name) for name in settings)] == wanted), None)
 
 
 def _held_out(show: Callable[[Row], str]) -> Callable[[Entry], str]:

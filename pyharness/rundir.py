@@ -77,7 +77,8 @@ class RunDirectory:
         return self.folder / "utterances.jsonl"
 
     def _whole_clips(self, n_arms: int) -> list[dict]:
-        """Rows of the clips that were written whole; what an interruption tore off is removed from the file."""
+        """Rows of the clips that were written whole and without error; others are removed from the file, to be tried
+        again."""
         if not self._utterances.exists():
             return []
         clips: dict[tuple, list[dict]] = {}
@@ -87,7 +88,8 @@ class RunDirectory:
             except ValueError:
                 continue
             clips.setdefault(clip_key(row), []).append(row)
-        rows = [row for clip in clips.values() if len(clip) == n_arms for row in clip]
+        whole = [clip for clip in clips.values() if len(clip) == n_arms and not any("error" in row for row in clip)]
+        rows = [row for clip in whole for row in clip]
         write_text(self._utterances, "".join(_line(row) for row in rows))
         return rows
 
@@ -120,6 +122,11 @@ class RunDirectory:
 
     def write_summary(self, summary: dict) -> None:
         write_json(self.folder / "summary.json", summary)
+
+
+def read_config(folder: Path) -> dict:
+    """What run.json holds."""
+    return _read_json(folder / "run.json")
 
 
 def read_utterances(folder: Path) -> list[dict]:

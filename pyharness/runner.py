@@ -188,6 +188,7 @@ def _row(task: Task, arm: Rule) -> dict:
         "duration": task.clip.duration,
         "language": task.clip.language,
         "speaker": task.clip.speaker,
+        "cluster": task.clip.cluster,
         "text": task.clip.text,
     }
 

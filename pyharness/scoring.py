@@ -17,6 +17,7 @@ _DOTTED_I = re.compile("i\u0307+")  # what lower-casing İ by the rules of other
 
 _UZBEK_LETTER = "\u02bb"
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bb\u02bc\u0060\u00b4\u2032", "'"))
+_INNER_APOSTROPHE = re.compile(r"(?<=\w)[\u2018\u2019\u02bb\u02bc\u0060\u00b4\u2032](?=\w)")
 _UZBEK_APOSTROPHE = re.compile(r"(?<=[og])'|(?<=\w)'(?=\w)")
 
 
@@ -68,7 +69,8 @@ def normaliser(language: str, strip_diacritics: bool = False) -> Normaliser:
     """The normaliser for a language code such as ``en`` or ``uz`` (case is ignored).
 
     English: Whisper's own, which spells out contractions, reads numbers and drops text in brackets; after it
-    symbols that stand alone are dropped, because it turns a closing "..." into a word ".".
+    symbols that stand alone are dropped, because it turns a closing "..." into a word ".", and before it an
+    apostrophe of another kind inside a word becomes ', the only one that it knows.
     Other languages: ours, see `_basic`; bracketed text stays and so counts as inserted words. Languages
     written without spaces are split into characters, so that their "words" are characters.
     ``strip_diacritics`` also removes accents and the vowel points of Arabic and Hebrew (English: no effect,
@@ -77,7 +79,7 @@ def normaliser(language: str, strip_diacritics: bool = False) -> Normaliser:
     language = language.lower()
     if language == "en":
         version = importlib.metadata.version("whisper-normalizer")
-        return Normaliser(f"whisper-english/{version}+no-lone-symbols", _english)
+        return Normaliser(f"whisper-english/{version}+no-lone-symbols+apostrophes", _english)
 
     unspaced = language in _UNSPACED
     name = "basic-unicode/2" + "+strip-diacritics" * strip_diacritics + "+characters" * unspaced
@@ -132,7 +134,7 @@ def _scripts(word: str) -> set[str]:
 
 
 def _english(text: str) -> str:
-    words = _whisper_english()(text).split()
+    words = _whisper_english()(_INNER_APOSTROPHE.sub("'", text)).split()
     return " ".join(word for word in words if any(char.isalnum() for char in word))
 
 

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from pyharness import asterisk, audio, espeak, hub_speech, paths
 from pyharness.errors import HarnessError
 
+MAX_DURATION = 86_400  # seconds of one clip: a day
 MANIFEST = "manifest.jsonl"  # written last: a set whose folder holds it is complete
 FILTERS = "filters.json"  # how many prompts were kept, and dropped by which filter
 
@@ -36,9 +37,15 @@ class Clip:
     language: str = ""  # ISO 639-1 code; "" = not stated
     duration: float = 0.0  # seconds; 0 = unknown (only for manifests read with check_audio=False)
     speaker: str = ""  # "" = unknown
+    recording: str = ""  # that the clip was cut from, or the sentence that several people read; "" = its own
     source: str = ""
     licence: str = ""
     synthetic: bool = False  # spoken by a machine
+
+    @property
+    def cluster(self) -> str:
+        """What it shares with other clips, so that they do not count as independent ones."""
+        return self.speaker or self.recording or self.id
 
 
 # --- registry ---------------------------------------------------------------------------------------------
@@ -293,9 +300,13 @@ def _clip(row: dict, folder: Path, check_audio: bool) -> Clip:
     if not text.strip():
         raise BadLine("field 'text' is missing or empty")
     file = folder / name
-    if check_audio and not file.is_file():
+    try:
+        exists = file.is_file()
+    except OSError as error:
+        raise BadLine(f"audio file '{file}': {(error.strerror or str(error)).lower()}") from error
+    if check_audio and not exists:
         raise BadLine(f"audio file '{file}' does not exist")
-    optional = {key: _string(row, key) for key in ("id", "language", "speaker", "source", "licence")}
+    optional = {key: _string(row, key) for key in ("id", "language", "speaker", "recording", "source", "licence")}
     return Clip(
         audio=file,
         text=text,
@@ -309,6 +320,8 @@ def _string(row: dict, key: str) -> str:
     value = row.get(key)
     if value is not None and not isinstance(value, str):
         raise BadLine(f"field '{key}' must be a string, not {json.dumps(value)}")
+    if value and any("\ud800" <= character <= "\udfff" for character in value):
+        raise BadLine(f"field '{key}' holds half a character: {json.dumps(value)}")
     return value or ""
 
 
@@ -320,8 +333,8 @@ def _duration(row: dict, file: Path) -> float:
         seconds = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         seconds = math.nan
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise BadLine(f"field 'duration' must be a number of seconds, not {json.dumps(value)}")
+    if not 0 <= seconds <= MAX_DURATION:  # NaN fails, too
+        raise BadLine(f"field 'duration' must be 0 to {MAX_DURATION} seconds, not {json.dumps(value)}")
     return seconds
 
 

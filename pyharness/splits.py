@@ -10,20 +10,21 @@ from pyharness.speech import Clip
 
 SPLITS = paths.REPOSITORY / "calibration" / "splits"
 PARTS = ("validation", "held-out")
-MIN_SPEAKERS = 4  # with fewer, a split by speaker would leave a part without speech
+MIN_CLUSTERS = 8  # with fewer, a split by speaker would often leave a part without speech
 
 
 def split(clips: list[Clip], part: str, validation_share: float = 0.5) -> list[Clip]:
     """The clips of one part, in their order.
 
-    Whole speakers fall into one part where at least MIN_SPEAKERS are known, else single clips do. The part of a unit
-    depends on its name alone, so adding clips never moves others from one part to the other.
+    Whole speakers (or recordings, or clips of which neither is known) fall into one part, if there are at least
+    MIN_CLUSTERS of them; else single clips do. The part depends on the name alone, so that adding clips moves others
+    only where it adds the speaker who makes a split by speaker possible.
     """
     if part not in PARTS:
         raise ValueError(f"part must be one of {PARTS}, not {part!r}")
-    by_speaker = all(clip.speaker for clip in clips) and len({clip.speaker for clip in clips}) >= MIN_SPEAKERS
+    by_cluster = len({clip.cluster for clip in clips}) >= MIN_CLUSTERS
     wanted = part == "validation"
-    return [clip for clip in clips if (_place(clip.speaker if by_speaker else clip.id) < validation_share) == wanted]
+    return [clip for clip in clips if (_place(clip.cluster if by_cluster else clip.id) < validation_share) == wanted]
 
 
 def _place(name: str) -> float:

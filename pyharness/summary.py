@@ -38,7 +38,7 @@ class Row:
     margin: float = MARGIN  # relative to wer_full
     positions_read_all: float | None = None  # mean per decoder step, prompts, full and re-executed steps included
     n_clusters: int | None = None  # of the bootstrap
-    clusters: str | None = None  # what they are: "speaker" or "clip"
+    clusters: str | None = None  # what they are: "speaker", "recording" or "clip"
     sinks: str | None = None  # where a rule takes them from: "first-step" or "model"
 
     @classmethod

@@ -40,7 +40,6 @@ NOT_MEASURED = {"n": 0} | dict.fromkeys(
 )
 REFERENCE = dict.fromkeys(("difference", "bound_upper", "bound_lower", "verdict", "clips_needed"))
 LISTS_CLIPS = 25  # that the lists of a model are found on
-MIN_SPEAKERS = 10  # fewer clusters than this make no bootstrap: then clips are the clusters
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ class Part:
     clips_sha256: str  # of what the clips are: digest()
     strip_diacritics: bool
     lists: ModelLists | None  # of the model, where an arm needs them
+    split: str | None  # which part of the speech set the clips are of: "validation", "held-out", None = the whole set
 
     @property
     def language(self) -> str:
@@ -135,7 +135,7 @@ def make_plan(
                 say(f"{model} knows English only: skipping {name}")
                 continue
             strip = speech.strip_diacritics(name)
-            parts.append(Part(model, path, model_sha256, name, clips, digests[name], strip, lists))
+            parts.append(Part(model, path, model_sha256, name, clips, digests[name], strip, lists, part))
     if not parts:
         raise HarnessError("nothing to do: no model of the sweep knows the language of its speech")
     if not lists and (wants_lists or any(map(_needs_lists, grid.arms))):
@@ -149,12 +149,15 @@ def _needs_lists(arm: Rule) -> bool:
 
 
 def _with_lists(parts: list[Part], grid: Grid, language: str | None, say: Callable[[str], None]) -> list[Part]:
-    """The parts with the lists of their models, found on validation clips of the first speech set of each."""
-    grid = dataclasses.replace(grid, clips=LISTS_CLIPS)
+    """The parts with the lists of their models, found on validation clips of the first speech set of each: on such as
+    the run does not decode, if there are any."""
     found: dict[str, ModelLists] = {}
     for part in parts:
         if part.model not in found:
-            clips = _clips(part.speech, grid, language, "validation", say)
+            validation = _clips(part.speech, dataclasses.replace(grid, clips=None), language, "validation", say)
+            decoded = {clip.id for clip in part.clips}
+            clips = [clip for clip in validation if clip.id not in decoded] or validation
+            clips = speech.sample(clips, LISTS_CLIPS, grid.seed)
             say(f"{part.model}: finding its constant sinks on {len(clips)} clips of {part.speech}")
             found[part.model] = heads.find(part.model_path, clips).lists
     return [dataclasses.replace(part, lists=found[part.model]) for part in parts]
@@ -203,7 +206,7 @@ def digest(clips: list[Clip]) -> str:
             recording = models.sha256(clip.audio)
         except OSError:
             recording = "unreadable"
-        entries.append([clip.id, clip.text, clip.language, clip.speaker, recording])
+        entries.append([clip.id, clip.text, clip.language, clip.cluster, recording])
     return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 
@@ -226,6 +229,7 @@ def config(plan: Plan, jobs: int) -> dict:
             {
                 "name": part.speech,
                 "language": part.language,
+                "part": part.split,
                 "n": len(part.clips),
                 "synthetic": any(clip.synthetic for clip in part.clips),
                 "minutes": round(sum(clip.duration for clip in part.clips) / 60, 2),
@@ -328,6 +332,7 @@ def summarise(plan: Plan, rows: list[dict], jobs: int) -> list[dict]:
                     "model": part.model,
                     "language": part.language,
                     "speech": part.speech,
+                    "synthetic": any(clip.synthetic for clip in part.clips),
                     **_rule_columns(rule),
                     "failed_clips": len(part.clips) - len(ids),
                     **NOT_MEASURED,
@@ -377,13 +382,13 @@ def _quality(mine: list[dict], full: list[dict]) -> dict:
     words = [row["reference_words"] for row in full]
     if not words:
         return {}
-    speakers = [row["speaker"] for row in full]
-    by_speaker = all(speakers) and len(set(speakers)) >= MIN_SPEAKERS
+    clusters = {row["id"]: row["cluster"] for row in full}
+    kind = _clusters_are(full)
     verdict = statistics.non_inferiority_by_clip(
         errors_arm={row["id"]: _errors(row) for row in mine},
         errors_full={row["id"]: _errors(row) for row in full},
         words={row["id"]: row["reference_words"] for row in full},
-        clusters={row["id"]: row["speaker"] for row in full} if by_speaker else None,
+        clusters=None if kind == "clip" else clusters,
     )
     return {
         "n": verdict.n,
@@ -395,11 +400,20 @@ def _quality(mine: list[dict], full: list[dict]) -> dict:
         "verdict": verdict.verdict,
         "clips_needed": verdict.clips_needed,
         "n_clusters": verdict.n_clusters,
-        "clusters": "speaker" if by_speaker else "clip",
+        "clusters": kind,
         **{key: sum(row[key] for row in mine) for key in COUNTS},
         "cer": _cer(mine),
         "cer_full": _cer(full),
     }
+
+
+def _clusters_are(rows: list[dict]) -> str:
+    """What the bootstrap resamples: "speaker", "recording" or "clip". One speaker alone says nothing about others, so
+    then the clips stand for more of the same speaker."""
+    n_clusters = len({row["cluster"] for row in rows})
+    if n_clusters in (1, len(rows)):
+        return "clip"
+    return "speaker" if any(row["speaker"] for row in rows) else "recording"
 
 
 def _cer(rows: list[dict]) -> float | None:

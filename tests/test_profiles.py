@@ -23,7 +23,7 @@ def profile(tmp_path):
             folder.mkdir(parents=True)
             rows = [
                 row("full", budget=None, sink_fraction=None, tau=None),
-                row(verdict=verdict, positions_read_all=301),
+                row(verdict=verdict, budget=128, tau=0.3, sinks="first-step", positions_read_all=301),
             ]
             (folder / "summary.json").write_text(json.dumps({"rows": rows}))
         return path
@@ -62,9 +62,16 @@ def test_the_full_cache_synthetic_speech_and_a_missing_verdict_are_said(profile)
 
 
 def test_speed_stands_with_error_rate_n_spread_threads_and_build(profile):
-    header, [cells], _ = table(profile("c", "Non-inferior", rule="padsink-track"))
+    header, [cells], _ = table(profile("c", "Non-inferior", rule="padsink-track", budget=128, tau=0.3))
     assert cells[header.index("step time")] == "×0.66 (0.63–0.70)"
     assert cells[-2:] == ["1", "1.8.5+padsink avx512"] and "2.31 %" in cells and "312" in cells
+
+
+@pytest.mark.parametrize("other", [{"budget": 96}, {"tau": 0.4}, {"sinks": "model"}, {"rule": "stride"}])
+def test_what_was_measured_for_other_settings_is_no_evidence(profile, other):
+    path = profile("base-en", "Non-inferior", **{"rule": "padsink-track", "budget": 128, "tau": 0.3} | other)
+    _, [cells], _ = table(path)
+    assert "not evaluated" in cells and "reproduced" not in cells
 
 
 def test_broken_evidence_is_named(profile, tmp_path):

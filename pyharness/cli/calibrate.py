@@ -10,7 +10,13 @@ from pyharness import grid as grids
 from pyharness import paths, report, rundir, splits
 from pyharness import speech as speeches
 from pyharness import sweep as sweeps
-from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress, timeout_option
+from pyharness.cli.sweep import (
+    default_jobs,
+    fail_if_nothing_was_measured,
+    new_run_folder,
+    run_with_progress,
+    timeout_option,
+)
 
 CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
 
@@ -52,16 +58,19 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, timeout, run_fol
     calibration.prepare_profile(out)
     jobs = jobs or default_jobs()
     run_folder = run_folder or new_run_folder("calibrate")
-    grid = grids.override(grids.load(grid), models=(model,), speech=(speech,), clips=clips, seed=seed)
+    candidates = grids.load(grid)
+    calibration.check_candidates(candidates.arms, grid)
+    grid = grids.override(candidates, models=(model,), speech=(speech,), clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print, part="validation", wants_lists=True)
     rows = run_with_progress(plan, run_folder, jobs, console, timeout, flag="--run")
     report.write_report(run_folder)
+    fail_if_nothing_was_measured(rows, run_folder)
+    choice = calibration.choose(grid.arms, rows, rundir.read_utterances(run_folder))
+    content = calibration.profile(plan.parts[0], choice, rundir.read_config(run_folder))
+    calibration.write_profile(out, content)
     # a set that everybody can fetch has its split in the repository; that of a manifest stays with the run
     split = splits.SPLITS / f"{speech}.json" if speeches.find(speech) else run_folder / "split.json"
     splits.write(split, speeches.resolve(speech)[1])
-    choice = calibration.choose(grid.arms, rows, rundir.read_utterances(run_folder))
-    content = calibration.profile(plan.parts[0], choice, sweeps.config(plan, jobs))
-    calibration.write_profile(out, content)
 
     report.print_tables(rows, Console())
     console.print(f"choice: {choice.rule.describe()}", highlight=False, soft_wrap=True)

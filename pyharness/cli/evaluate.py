@@ -10,7 +10,13 @@ from pyharness import calibrate as calibration
 from pyharness import grid as grids
 from pyharness import report, rules
 from pyharness import sweep as sweeps
-from pyharness.cli.sweep import default_jobs, new_run_folder, run_with_progress, timeout_option
+from pyharness.cli.sweep import (
+    default_jobs,
+    fail_if_nothing_was_measured,
+    new_run_folder,
+    run_with_progress,
+    timeout_option,
+)
 
 
 @click.command()
@@ -47,7 +53,7 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, timeout, run_f
     model = model or content["model"]["name"]
     grid = grids.Grid(models=(model,), speech=(speech,), arms=(rules.Full(), arm), clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print, part="held-out")
-    calibration.check_model(content, plan.parts[0], profile)
+    calibration.check_part(content, plan.parts[0], profile)
 
     if arm.rule == rules.Full():
         text = "nothing to compare"
@@ -56,6 +62,7 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, timeout, run_f
 
     rows = run_with_progress(plan, run_folder, jobs, console, timeout, flag="--run")
     report.write_report(run_folder)
+    fail_if_nothing_was_measured(rows, run_folder)
     outcome = calibration.outcome(rows[1])
     if as_json:
         click.echo(json.dumps({"outcome": outcome, "run": str(run_folder), **rows[1]}, ensure_ascii=False, indent=1))

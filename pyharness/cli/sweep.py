@@ -89,6 +89,8 @@ def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out
     grid, part, lists = _half_budget(halve, speech) if halve else (grids.load(grid or grids.DEFAULT), None, None)
     grid = grids.override(grid, models=models, speech=speech, clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print, part, lists)
+    if halve:
+        calibration.check_part(calibration.read_profile(halve), plan.parts[0], halve)
     rows = run_with_progress(plan, out, jobs, console, timeout)
     page = report.write_report(out)
 
@@ -100,7 +102,7 @@ def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out
             names = ", ".join(calibration.still_non_inferior(rows)) or "no rule"
             click.echo(f"still Non-inferior at half the budget: {names}")
     console.print(f"report: {page}", highlight=False, soft_wrap=True)
-    _fail_if_nothing_was_decoded(rows, out)
+    fail_if_nothing_was_measured(rows, out)
 
 
 def _half_budget(path: Path, speech: tuple[str, ...] | None):
@@ -155,9 +157,11 @@ def run_with_progress(plan, out, jobs, console, timeout, flag="--out"):
             raise SystemExit(130) from None
 
 
-def _fail_if_nothing_was_decoded(rows, out):
+def fail_if_nothing_was_measured(rows, out):
+    """Name the clips that failed; an error if none is left to compare."""
     failed = {(row["model"], row["speech"]): row["failed_clips"] for row in rows if row["failed_clips"]}
     for (model, speech), n in failed.items():
         click.echo(f'{n} clips of {speech} failed with {model}: see "error" in {out / "utterances.jsonl"}', err=True)
-    if not any(row.get("n") for row in rows):
-        raise HarnessError("no clip could be decoded")
+    if not any(row["n"] for row in rows):
+        has_decoded = any(row["positions_read"] for row in rows)
+        raise HarnessError("no reference has a word to compare" if has_decoded else "no clip could be decoded")
