@@ -135,17 +135,22 @@ def _declarations(header: Path) -> str:
 
 
 def build_info() -> dict[str, str]:
-    """Which library this is: its path, one sha256 of it and the ggml beside it, and the CPU features of the build."""
-    path = library_path()
+    """Which library this is: its path, `build_sha256()`, and the CPU features it was built for."""
     features = ffi.string(library().whisper_print_system_info()).decode()
+    return {
+        "library": str(library_path()),
+        "sha256": build_sha256(),
+        "features": " ".join(re.findall(r"(\w+) = [1-9]", features)),
+    }
+
+
+def build_sha256() -> str:
+    """Of the library's file and of the ggml beside it, which it loads. Loads neither."""
+    path = library_path()
     digest = hashlib.sha256()
     for file in [path, *sorted(path.parent.glob("libggml*.so"))]:
         digest.update(file.read_bytes())
-    return {
-        "library": str(path),
-        "sha256": digest.hexdigest(),
-        "features": " ".join(re.findall(r"(\w+) = [1-9]", features)),
-    }
+    return digest.hexdigest()
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import platform
 import shlex
 import statistics as stdlib_statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -294,9 +294,10 @@ def run(
     advance: Callable[[int], None],
     say: Callable[[str], None],
     timeout: float | None = None,
+    run_tasks: Callable[[list[Task], int], Iterator[list[dict]]] = runner.run,
 ) -> list[dict]:
     """Do what is left to do in ``folder`` and return the rows of the summary. ``advance(n)`` reports n clips done;
-    ``timeout``: seconds that a clip may take."""
+    ``timeout``: seconds that a clip may take; ``run_tasks(tasks, jobs)``: where, see runner.py and cluster.py."""
     with RunDirectory(folder, config(plan, jobs), identity(plan)) as directory:
         tasks = plan.tasks(timeout)
         done = directory.done()
@@ -308,7 +309,7 @@ def run(
                 else f"{folder}: continuing; {len(done)} of {len(tasks)} clips are done"
             )
         advance(len(done))
-        for rows in runner.run(left, jobs):
+        for rows in run_tasks(left, jobs):
             directory.append(rows)
             advance(1)
         summary = summarise(plan, directory.rows, jobs)

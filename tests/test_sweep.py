@@ -322,7 +322,8 @@ def test_a_file_that_cannot_be_written_is_one_line(setting, name):
 
 def busy_worker(parent: int):
     """A child that has loaded the library, so that it is decoding a clip or about to."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    threads = Path(f"/proc/{parent}/task").iterdir()
+    children = [child for thread in threads for child in (thread / "children").read_text().split()]
     return next((int(c) for c in children if "libwhisper" in Path(f"/proc/{c}/maps").read_text()), None)
 
 

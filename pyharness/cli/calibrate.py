@@ -11,11 +11,13 @@ from pyharness import paths, report, rundir, splits
 from pyharness import speech as speeches
 from pyharness import sweep as sweeps
 from pyharness.cli.sweep import (
-    default_jobs,
     fail_if_nothing_was_measured,
+    jobs_option,
     new_run_folder,
     run_with_progress,
+    scheduler_option,
     timeout_option,
+    who_decodes,
 )
 
 CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
@@ -33,7 +35,8 @@ CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
 )
 @click.option("--clips", type=click.IntRange(1), help="Validation clips.  [default: all]")
 @click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: 0]")
-@click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
+@jobs_option
+@scheduler_option
 @timeout_option
 @click.option(
     "--run",
@@ -42,7 +45,7 @@ CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
     help="Run directory; an interrupted run is continued.",
 )
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The profile to write.")
-def calibrate(model, speech, language, grid, clips, seed, jobs, timeout, run_folder, out):
+def calibrate(model, speech, language, grid, clips, seed, jobs, scheduler, timeout, run_folder, out):
     """Choose budget, sink fraction, tau and lookbehind for a model and a language.
 
     Every candidate decodes the validation part of the speech. Then they are tested, from the most expensive one down
@@ -56,13 +59,13 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, timeout, run_fol
     """
     console = Console(stderr=True)
     calibration.prepare_profile(out)
-    jobs = jobs or default_jobs()
+    jobs, run_tasks = who_decodes(jobs, scheduler)
     run_folder = run_folder or new_run_folder("calibrate")
     candidates = grids.load(grid)
     calibration.check_candidates(candidates.arms, grid)
     grid = grids.override(candidates, models=(model,), speech=(speech,), clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print, part="validation", wants_lists=True)
-    rows = run_with_progress(plan, run_folder, jobs, console, timeout, flag="--run")
+    rows = run_with_progress(plan, run_folder, jobs, console, timeout, run_tasks, flag="--run")
     report.write_report(run_folder)
     fail_if_nothing_was_measured(rows, run_folder)
     choice = calibration.choose(grid.arms, rows, rundir.read_utterances(run_folder))

@@ -11,11 +11,13 @@ from pyharness import grid as grids
 from pyharness import report, rules
 from pyharness import sweep as sweeps
 from pyharness.cli.sweep import (
-    default_jobs,
     fail_if_nothing_was_measured,
+    jobs_option,
     new_run_folder,
     run_with_progress,
+    scheduler_option,
     timeout_option,
+    who_decodes,
 )
 
 
@@ -31,11 +33,12 @@ from pyharness.cli.sweep import (
 @click.option("--language", help="Language of a manifest that does not state it.")
 @click.option("--clips", type=click.IntRange(1), help="Held-out clips.  [default: all]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which clips are drawn.")
-@click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
+@jobs_option
+@scheduler_option
 @timeout_option
 @click.option("--run", "run_folder", type=click.Path(file_okay=False, path_type=Path), help="Run directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
-def evaluate(profile, speech, model, language, clips, seed, jobs, timeout, run_folder, as_json):
+def evaluate(profile, speech, model, language, clips, seed, jobs, scheduler, timeout, run_folder, as_json):
     """Confirm a profile on held-out clips, which calibration never saw.
 
     Prints "reproduced", "not reproduced" or "inconclusive" and, for the last, how many clips would decide it. The
@@ -46,7 +49,7 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, timeout, run_f
       pyharness evaluate --profile profile.json --speech asterisk-en
     """
     console = Console(stderr=True)
-    jobs = jobs or default_jobs()
+    jobs, run_tasks = who_decodes(jobs, scheduler)
     run_folder = run_folder or new_run_folder("evaluate")
     content = calibration.read_profile(profile)
     arm = calibration.arm_of(content, profile)
@@ -60,7 +63,7 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, timeout, run_f
         click.echo(json.dumps({"outcome": text}) if as_json else f"{text}: the profile chooses the full cache")
         return
 
-    rows = run_with_progress(plan, run_folder, jobs, console, timeout, flag="--run")
+    rows = run_with_progress(plan, run_folder, jobs, console, timeout, run_tasks, flag="--run")
     report.write_report(run_folder)
     fail_if_nothing_was_measured(rows, run_folder)
     outcome = calibration.outcome(rows[1])

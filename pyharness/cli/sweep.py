@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pyharness import calibrate as calibration
+from pyharness import cluster, report, rundir, runner
 from pyharness import grid as grids
-from pyharness import report, rundir
 from pyharness import sweep as sweeps
 from pyharness.errors import HarnessError
 
@@ -35,6 +35,15 @@ timeout_option = click.option(
     help="Seconds a clip may take under all arms.  [default: 60 + 30 times its duration, for each arm]",
 )
 
+jobs_option = click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
+
+scheduler_option = click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Decode on the workers of this Dask scheduler instead, one clip per thread of theirs; not with --jobs. "
+    "Models and recordings must be at the same paths there. Needs padsink[cluster].",
+)
+
 
 @click.command()
 @click.option("--models", type=Names(), help="Models by name or path, separated by commas.  [default: the grid's]")
@@ -52,7 +61,8 @@ timeout_option = click.option(
 @click.option("--clips", type=click.IntRange(1), help="Clips of each set.  [default: the grid's]")
 @click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: the grid's]")
 @click.option("--language", help="Language of manifests that do not state it.")
-@click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
+@jobs_option
+@scheduler_option
 @timeout_option
 @click.option(
     "--out",
@@ -65,7 +75,7 @@ timeout_option = click.option(
     help="Continue the run in --out, whose options must be given again; an error if there is none.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of tables.")
-def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out, resume, as_json):
+def sweep(models, speech, grid, halve, clips, seed, language, jobs, scheduler, timeout, out, resume, as_json):
     """Compare selection rules on real recordings.
 
     Every clip is encoded once for each model and decoded under every arm. Writes a run directory (run.json,
@@ -77,9 +87,10 @@ def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out
       pyharness sweep --models base --speech asterisk-en --clips 40
       pyharness sweep --models ./ggml-small.bin --speech my/manifest.csv --language de --out runs/mine
       pyharness sweep --halve calibration/base-en.json
+      pyharness sweep --models base --scheduler tcp://10.0.0.1:8786
     """
     console = Console(stderr=True)
-    jobs = jobs or default_jobs()
+    jobs, run_tasks = who_decodes(jobs, scheduler)
     if resume and not (out and rundir.is_run(out)):
         raise HarnessError(f"--resume: '{out}' holds no run" if out else "--resume needs --out, the run to continue")
     out = out or new_run_folder("sweep")
@@ -91,7 +102,7 @@ def sweep(models, speech, grid, halve, clips, seed, language, jobs, timeout, out
     plan = sweeps.make_plan(grid, language, console.print, part, lists)
     if halve:
         calibration.check_part(calibration.read_profile(halve), plan.parts[0], halve)
-    rows = run_with_progress(plan, out, jobs, console, timeout)
+    rows = run_with_progress(plan, out, jobs, console, timeout, run_tasks)
     page = report.write_report(out)
 
     if as_json:
@@ -116,15 +127,21 @@ def _half_budget(path: Path, speech: tuple[str, ...] | None):
     return grid, "held-out", calibration.lists_of(content, path)
 
 
-def default_jobs() -> int:
-    return os.cpu_count() or 1
+def who_decodes(jobs: int | None, scheduler: str | None):
+    """How many clips at a time, and the function that runs their tasks: here, or on a cluster."""
+    if not scheduler:
+        return jobs or os.cpu_count() or 1, runner.run
+    if jobs:
+        raise click.UsageError("--jobs is for this machine: with --scheduler, its workers' threads decide")
+    workers = click.get_current_context().with_resource(cluster.Cluster(scheduler))
+    return workers.n_threads(), workers.run
 
 
 def new_run_folder(command: str) -> Path:
     return Path("runs") / datetime.datetime.now().strftime(f"{command}-%Y%m%d-%H%M%S")
 
 
-def run_with_progress(plan, out, jobs, console, timeout, flag="--out"):
+def run_with_progress(plan, out, jobs, console, timeout, run_tasks, flag="--out"):
     """``sweeps.run`` with a progress bar; Ctrl-C says with which flag to continue and exits with 130."""
     columns = (
         TextColumn("{task.description}"),
@@ -146,6 +163,7 @@ def run_with_progress(plan, out, jobs, console, timeout, flag="--out"):
                 advance=lambda n: progress.advance(task, n),
                 say=lambda text: console.print(text, highlight=False, soft_wrap=True),
                 timeout=timeout,
+                run_tasks=run_tasks,
             )
         except KeyboardInterrupt:
             progress.stop()
