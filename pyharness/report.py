@@ -25,7 +25,7 @@ from pyharness import plots
 from pyharness.rules import N_CTX
 from pyharness.rundir import write_text
 from pyharness.statistics import INCONCLUSIVE, INFERIOR, NON_INFERIOR
-from pyharness.summary import Row, by_model, group_name, read_object, read_rows
+from pyharness.summary import Row, by_part, group_name, read_object, read_rows
 from pyharness.track import Track, read_tracks
 
 NOTHING = "–"
@@ -43,7 +43,7 @@ def write_report(run_dir: Path) -> Path:
         title=html.escape(f"Run {run_dir.resolve().name}"),
         style=_STYLE,
         header=_facts_html(_run_facts(run)),
-        groups="\n".join(_group_html(i, group, tracks) for i, group in enumerate(by_model(rows))),
+        groups="\n".join(_group_html(i, group, tracks) for i, group in enumerate(by_part(rows))),
         meanings=_facts_html({name: [meaning] for name, meaning in LEGEND.items()}),
         run=html.escape(json.dumps(run, indent=2, ensure_ascii=False)),
     )
@@ -52,15 +52,21 @@ def write_report(run_dir: Path) -> Path:
     return path
 
 
-def print_tables(rows: Iterable[Mapping[str, Any] | Row], console: Console) -> None:
-    """Print one table per model and language. Lines longer than the console run on: no figure is cut."""
+def print_tables(
+    rows: Iterable[Mapping[str, Any] | Row], console: Console, columns: Sequence["Column"] | None = None
+) -> None:
+    """Print one table per model and speech set. Lines longer than the console run on: no figure is cut."""
+    columns = columns or COLUMNS
     parsed = [row if isinstance(row, Row) else Row.from_json(row) for row in rows]
-    for group in by_model(parsed):
-        lines = [[Text(column.show(row)) for column in COLUMNS] for row in group]
-        for row, line in zip(group, lines, strict=True):
-            line[VERDICT].stylize(_VERDICT_COLOURS.get(row.verdict or "", "dim"))
-        print_table(group_name(group), COLUMNS, lines, console)
+    for group in by_part(parsed):
+        lines = [[_cell_text(column, row) for column in columns] for row in group]
+        print_table(group_name(group), columns, lines, console)
         console.print(Text(_caption(group), style="dim"))
+
+
+def _cell_text(column: "Column", row: Row) -> Text:
+    style = _VERDICT_COLOURS.get(row.verdict or "", "dim") if column.header == "verdict" else ""
+    return Text(column.show(row), style=style)
 
 
 def print_table(title: str, columns: Iterable["Column"], lines: Iterable[Iterable[Text]], console: Console) -> None:
@@ -73,10 +79,11 @@ def print_table(title: str, columns: Iterable["Column"], lines: Iterable[Iterabl
     console.print(_FullWidth(table), crop=False)
 
 
-def markdown(rows: Iterable[Row]) -> str:
-    """One table for each model and language, for a README."""
+def markdown(rows: Iterable[Row], columns: Sequence["Column"] | None = None) -> str:
+    """One table for each model and speech set, for a README."""
     return "\n".join(
-        f"**{group_name(group)}** ({_caption(group)})\n\n{markdown_table(COLUMNS, group)}\n" for group in by_model(rows)
+        f"**{group_name(group)}** ({_caption(group)})\n\n{markdown_table(columns or COLUMNS, group)}\n"
+        for group in by_part(rows)
     )
 
 
@@ -172,7 +179,20 @@ COLUMNS = (
     Column("threads", lambda row: number(row.threads)),
     Column("build", lambda row: row.build or NOTHING, numeric=False),
 )
-VERDICT = [column.header for column in COLUMNS].index("verdict")
+ERROR_COLUMNS = (
+    *COLUMNS[:4],  # which arm
+    Column("WER", lambda row: percent(row.wer)),
+    Column("CER", lambda row: percent(row.cer)),
+    Column("subst.", lambda row: number(row.substitutions)),
+    Column("del.", lambda row: number(row.deletions)),
+    Column("ins.", lambda row: number(row.insertions)),
+    Column("runaway", lambda row: number(row.runaway_clips)),
+    Column("empty", lambda row: number(row.empty_outputs)),
+    Column("Latin", lambda row: number(row.latin_words)),
+    Column("Cyrillic", lambda row: number(row.cyrillic_words)),
+    Column("other", lambda row: number(row.other_words)),
+    Column("n", lambda row: number(row.n)),
+)
 
 LEGEND = {
     "sinks": "sink fraction: share of the budget given to sinks; constant ones of the model, if it says so",
@@ -183,6 +203,9 @@ LEGEND = {
     "diff.": "WER minus WER of the full cache on the same clips, percentage points",
     "bound": "one-sided upper bound of difference minus margin, points; below 0 is Non-inferior",
     "runaway": "clips whose text is longer than speech can be, or was cut by the limit of tokens",
+    "subst.": "words replaced; del.: left out; ins.: added",
+    "empty": "clips without any text",
+    "Latin": "words of the output in Latin letters; Cyrillic alike; other: in another script, in several or in none",
     "step time": "decoder step time relative to the full cache (spread in brackets)",
 }
 
@@ -274,7 +297,8 @@ def _group_html(index: int, group: Sequence[Row], tracks: Sequence[Track]) -> st
     name = html.escape(group_name(group))
     caption = html.escape(_caption(group))
     figures = "\n".join(_figures(index, group, tracks))
-    return _GROUP.format(name=name, figures=figures, table=_table_html(group), caption=caption)
+    tables = {"table": _table_html(group, COLUMNS), "errors": _table_html(group, ERROR_COLUMNS)}
+    return _GROUP.format(name=name, figures=figures, caption=caption, **tables)
 
 
 def _figures(index: int, group: Sequence[Row], tracks: Sequence[Track]) -> Iterator[str]:
@@ -286,7 +310,7 @@ def _figures(index: int, group: Sequence[Row], tracks: Sequence[Track]) -> Itera
     if plot := plots.reexecuted_share(f"reexecuted-{index}", group):
         yield _figure("Re-executed share", plot, "Steps executed again over the full cache.")
     for i, track in enumerate(tracks):
-        if (track.model, track.language) == (group[0].model, group[0].language):
+        if (track.model, track.language, track.speech) == (group[0].model, group[0].language, group[0].speech):
             plot = plots.window_track(f"track-{index}-{i}", track)
             yield _figure("Window track", plot, f"Clip {track.clip}, {track.arm}. {_TRACK_NOTE}")
 
@@ -306,9 +330,9 @@ _DIFFERENCE_NOTE = (
 _TRACK_NOTE = "Each column is one run of the decoder; it read the window and the sinks, or everything."
 
 
-def _table_html(group: Sequence[Row]) -> str:
-    head = "".join(f'<th scope="col"{_number_class(c)}{_tooltip(c)}>{html.escape(c.header)}</th>' for c in COLUMNS)
-    body = "\n".join(f"<tr>{''.join(_cell_html(column, row) for column in COLUMNS)}</tr>" for row in group)
+def _table_html(group: Sequence[Row], columns: Sequence[Column]) -> str:
+    head = "".join(f'<th scope="col"{_number_class(c)}{_tooltip(c)}>{html.escape(c.header)}</th>' for c in columns)
+    body = "\n".join(f"<tr>{''.join(_cell_html(column, row) for column in columns)}</tr>" for row in group)
     return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
 
 
@@ -368,6 +392,11 @@ _GROUP = """<section>
 {table}
 </table></div>
 <p class="caption">{caption}</p>
+<details><summary>Kinds of errors</summary>
+<div class="scroll" role="region" aria-label="Errors {name}" tabindex="0"><table>
+{errors}
+</table></div>
+</details>
 </section>"""
 
 _STYLE = """

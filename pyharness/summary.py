@@ -40,6 +40,16 @@ class Row:
     n_clusters: int | None = None  # of the bootstrap
     clusters: str | None = None  # what they are: "speaker", "recording" or "clip"
     sinks: str | None = None  # where a rule takes them from: "first-step" or "model"
+    speech: str | None = None
+    synthetic: bool | None = None  # spoken by a machine
+    cer: float | None = None
+    substitutions: int | None = None  # words, as below
+    deletions: int | None = None
+    insertions: int | None = None
+    empty_outputs: int | None = None  # clips
+    latin_words: int | None = None  # in the output, as below
+    cyrillic_words: int | None = None
+    other_words: int | None = None  # in another script, in several, or without letters
 
     @classmethod
     def from_json(cls, entry: Any) -> "Row":
@@ -70,16 +80,19 @@ def read_rows(run_dir: Path) -> list[Row]:
     return rows
 
 
-def by_model(rows: Iterable[Row]) -> list[list[Row]]:
-    """Rows by model and language, in order of first appearance."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+def by_part(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows by model and speech, in order of first appearance."""
+    groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.model, row.language), []).append(row)
+        groups.setdefault((row.model, row.language, row.speech), []).append(row)
     return list(groups.values())
 
 
 def group_name(group: Sequence[Row]) -> str:
-    return f"{group[0].model} · {group[0].language}"
+    """ "base · tr · espeak-tr (synthetic)"."""
+    row = group[0]
+    speech = f" · {row.speech}" if row.speech else ""
+    return f"{row.model} · {row.language}{speech}{' (synthetic)' if row.synthetic else ''}"
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Track:
     arm: str
     n_audio: int  # positions
     runs: tuple[Run, ...]
+    speech: str | None = None
 
 
 def to_json(steps: list[Step]) -> dict[str, Any]:
@@ -62,4 +63,5 @@ def _from_row(row: dict[str, Any]) -> Track:
         Run(run["kind"], int(run["centre"]), tuple(map(int, run["window"])), tuple(map(int, run["sinks"])))
         for run in row["track"]["runs"]
     )
-    return Track(row["model"], row["language"], row["id"], row["arm"], int(row["track"]["n_audio"]), tuple(runs))
+    n_audio = int(row["track"]["n_audio"])
+    return Track(row["model"], row["language"], row["id"], row["arm"], n_audio, tuple(runs), row.get("speech"))

@@ -78,7 +78,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.tags, self.attributes, self.rows = [], [], [], []
+        self.open, self.tags, self.attributes, self.tables = [], [], [], []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -88,10 +88,12 @@ class Page(HTMLParser):
         self.attributes += attributes
         if tag not in VOID:
             self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
         if tag == "tr":
-            self.rows.append([])
+            self.tables[-1].append([])
         if tag in ("td", "th"):
-            self.rows[-1].append("")
+            self.tables[-1][-1].append("")
 
     def handle_startendtag(self, tag, attributes):
         self.tags.append(tag)
@@ -102,7 +104,11 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
+            self.tables[-1][-1][-1] += data
+
+    def lines(self, column):
+        """Lines of all tables that have the column, as {header: cell}."""
+        return [dict(zip(head, cells, strict=True)) for head, *body in self.tables if column in head for cells in body]
 
 
 @pytest.fixture
@@ -119,8 +125,7 @@ def text(run_dir):
 
 
 def test_page_has_a_table_line_for_every_row_with_its_verdict(text):
-    page = Page(text)
-    lines = [dict(zip(page.rows[0], cells, strict=True)) for cells in page.rows if "verdict" not in cells]
+    lines = Page(text).lines("verdict")
     assert len(lines) == 20
     assert [line["verdict"] for line in lines[:6]] == [
         "reference",
@@ -137,10 +142,31 @@ def test_page_has_a_table_line_for_every_row_with_its_verdict(text):
     assert lines[3]["diff."] == "+0.07" and lines[3]["bound"] == "−0.12"
 
 
+ERRORS = {"substitutions": 5, "deletions": 2, "insertions": 1, "empty_outputs": 4, "cer": 0.0123}
+SCRIPTS = {"latin_words": 90, "cyrillic_words": 12, "other_words": 3}
+
+
+def test_kinds_of_errors_and_scripts_stand_in_a_table_of_their_own(run_dir):
+    rows = [row(**ERRORS, **SCRIPTS, language="uz", speech="espeak-uz", synthetic=True)]
+    (run_dir / "summary.json").write_text(json.dumps({"rows": rows}))
+    page = write_report(run_dir).read_text()
+    [line] = Page(page).lines("CER")
+    assert [line[name] for name in ("subst.", "del.", "ins.", "empty", "CER")] == ["5", "2", "1", "4", "1.23 %"]
+    assert [line[name] for name in ("Latin", "Cyrillic", "other")] == ["90", "12", "3"]
+    assert "<h2>base-q8_0 · uz · espeak-uz (synthetic)</h2>" in page
+    result = CliRunner().invoke(main, ["report", str(run_dir), "--errors", "--markdown"])
+    assert "| 5 | 2 | 1 |" in result.output and "espeak-uz (synthetic)" in result.output
+
+
+def test_two_speech_sets_of_a_language_are_two_tables(run_dir):
+    rows = [row("full", speech=speech) for speech in ("a.jsonl", "b.jsonl")]
+    (run_dir / "summary.json").write_text(json.dumps({"rows": rows}))
+    page = Page(write_report(run_dir).read_text())
+    assert page.tags.count("h2") == 2
+
+
 def test_speed_never_stands_without_error_rate_n_spread_threads_and_build(text):
-    page = Page(text)
-    for cells in page.rows:
-        line = dict(zip(page.rows[0], cells, strict=True))
+    for line in Page(text).lines("step time"):
         if "×" in line["step time"]:
             assert "(0.63–0.70)" in line["step time"]
             assert all(line[name] != "–" for name in ("WER", "n", "threads", "build"))
@@ -224,8 +250,7 @@ def test_same_run_gives_the_same_page(run_dir, text):
 def test_rows_that_cannot_be_plotted_are_still_listed(run_dir):
     empty = row("full", wer=None, wer_full=None, positions_read=None, step_ratio=None)
     (run_dir / "summary.json").write_text(json.dumps({"rows": [empty, row(wer=0, wer_full=0, model="perfect")]}))
-    page = Page(write_report(run_dir).read_text())
-    assert len(page.rows) == 4
+    assert len(Page(write_report(run_dir).read_text()).lines("verdict")) == 2
 
 
 @pytest.mark.parametrize(

@@ -141,12 +141,19 @@ def as_tuple(value):
 def test_known_speakers_are_the_clusters():
     counts = dict.fromkeys(sweep.COUNTS, 0) | {"substitutions": 1, "reference_words": 5}
     counts |= {"characters": 20, "character_errors": 2, "cyrillic_words": 3}
-    rows = [counts | {"id": i, "speaker": f"speaker{i % 10}"} for i in range(30)]
-    quality = sweep._quality(rows, rows)
-    assert (quality["n"], quality["n_clusters"], quality["clusters"]) == (30, 10, "speaker")
-    assert (quality["substitutions"], quality["cyrillic_words"], quality["cer"]) == (30, 90, 0.1)
-    few = [row | {"speaker": "one"} for row in rows]
-    assert sweep._quality(few, few)["clusters"] == "clip"
+
+    def quality(cluster, speaker="someone"):
+        rows = [counts | {"id": i, "speaker": speaker, "cluster": cluster(i)} for i in range(30)]
+        return sweep._quality(rows, rows)
+
+    by_speaker = quality(lambda i: f"speaker{i % 2}")
+    assert (by_speaker["n"], by_speaker["n_clusters"], by_speaker["clusters"]) == (30, 2, "speaker")
+    assert (by_speaker["substitutions"], by_speaker["cyrillic_words"], by_speaker["cer"]) == (30, 90, 0.1)
+    assert quality(lambda i: f"file{i % 9}", speaker="")["clusters"] == "recording"
+    # one speaker stands for no other, and clips of which nothing is known stand for themselves
+    for cluster in (lambda _: "one", str):
+        alone = quality(cluster)
+        assert (alone["n_clusters"], alone["clusters"]) == (30, "clip")
 
 
 def test_a_torn_run_resumes_to_the_same_summary(setting):
