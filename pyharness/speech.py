@@ -37,10 +37,10 @@ class Clip:
     language: str = ""  # ISO 639-1 code; "" = not stated
     duration: float = 0.0  # seconds; 0 = unknown (only for manifests read with check_audio=False)
     speaker: str = ""  # "" = unknown
-    recording: str = ""  # that the clip was cut from, or the sentence that several people read; "" = its own
     source: str = ""
     licence: str = ""
     synthetic: bool = False  # spoken by a machine
+    recording: str = ""  # that the clip was cut from, or the sentence that several people read; "" = its own
 
     @property
     def cluster(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pyharness import calibrate, rules, splits, statistics
+from pyharness import calibrate, models, rules, splits, statistics
 from pyharness.cli import main
 from pyharness.errors import HarnessError
 from pyharness.rules import Full, PadsinkTrack
@@ -239,6 +239,39 @@ def test_a_profile_that_cannot_be_written_is_named_before_anything_is_decoded(tm
     out = tmp_path / "file" / "profile.json"
     result = CliRunner().invoke(main, ["calibrate", "--model", "none", "--speech", "none", "--out", str(out)])
     assert result.exit_code == 2 and f"cannot write '{out}'" in result.output
+
+
+@pytest.mark.parametrize("command", ["calibrate", "evaluate"])
+@pytest.mark.parametrize(
+    ("text", "timeout", "reason"),
+    [("hello", "0.01", "no clip could be decoded"), ("...", "600", "no reference has a word")],
+)
+def test_speech_that_gives_nothing_to_compare_is_said(tmp_path, tiny_en, command, text, timeout, reason):
+    manifest = tmp_path / "m.jsonl"
+    # of these ids, one falls into the validation part and one is held out
+    rows = [{"id": i, "audio": str(tools.JFK), "text": text, "language": "en"} for i in ("a", "b", "c", "d")]
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    grid, profile = tmp_path / "grid.toml", tmp_path / "profile.json"
+    grid.write_text('[[arms]]\nrule = "padsink-track"\n')
+    model = {"name": "tiny.en", "sha256": models.sha256(tiny_en)}
+    profile.write_text(json.dumps({"schema": 1, "model": model, "rule": "padsink-track"}))
+    arguments = {
+        "calibrate": ["--model", "tiny.en", "--grid", grid, "--out", tmp_path / "out.json"],
+        "evaluate": ["--profile", profile],
+    }[command]
+    shared = ["--speech", manifest, "--clips", "1", "--timeout", timeout, "--run", tmp_path / "run"]
+    result = CliRunner().invoke(main, [command, *map(str, arguments + shared)])
+    assert result.exit_code == 2 and reason in result.output, result.output
+    assert not (tmp_path / "out.json").exists()
+
+
+@pytest.mark.parametrize("rule", ["stride", "full"])
+def test_a_grid_that_holds_no_candidates_is_refused_before_anything_is_decoded(tmp_path, rule):
+    grid = tmp_path / "grid.toml"
+    grid.write_text(f'[[arms]]\nrule = "{rule}"\n')
+    arguments = ["--model", "none", "--speech", "none", "--grid", grid, "--out", tmp_path / "profile.json"]
+    result = CliRunner().invoke(main, ["calibrate", *map(str, arguments)])
+    assert result.exit_code == 2 and "must be of rule padsink-track" in result.output
 
 
 def test_the_lists_of_a_profile():

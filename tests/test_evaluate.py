@@ -90,6 +90,11 @@ def test_a_profile_of_the_full_cache_is_checked_like_any_other(profile):
     content = json.loads(path.read_text())
     for change, reason in (
         ({"model": content["model"] | {"sha256": "0" * 64}}, "another model"),
+        ({"language": "ru"}, "was made for language 'ru', not 'en'"),
+        ({"model": {"name": 5}}, "does not name its model"),
+        ({"evidence": None}, "'evidence'"),
+        ({"evidence": {"candidates": [1]}}, "'evidence'"),
+        ({"evidence": {"speech": ["x"]}}, "'speech'"),
         ({"budgt": 5}, "unknown key 'budgt'"),
         ({"rule": "ful"}, "full"),
         ({"rule": ["full"]}, "'rule'"),

@@ -107,6 +107,15 @@ def test_speech_too_short_to_show_movement_still_shows_sinks(tiny_en):
     assert not found.heads and found.preset and len(found.sinks) == 128
 
 
+def test_a_recording_that_cannot_be_read_is_left_out(tiny_en, tmp_path):
+    broken = tmp_path / "broken.wav"
+    broken.write_bytes(b"RIFF")
+    good = tools.clips("asterisk-en", 1)[0]
+    assert heads.find(tiny_en, [dataclasses.replace(good, audio=broken), good]).sinks
+    with pytest.raises(HarnessError, match=r"broken\.wav"):
+        heads.find(tiny_en, [dataclasses.replace(good, audio=broken)])
+
+
 def test_heads_of_an_unknown_model_cannot_be_found_in_speech_too_short(tiny_en, monkeypatch):
     shortest = min(tools.clips("asterisk-en", 60), key=lambda clip: clip.duration)
     monkeypatch.setattr(State, "alignment_heads", lambda _: [])

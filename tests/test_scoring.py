@@ -31,6 +31,15 @@ def test_english_reads_contractions_and_numbers():
     assert normaliser("en")("Mr. Smith can't pay twenty one.") == "mister smith can not pay 21"
 
 
+@pytest.mark.parametrize("apostrophe", APOSTROPHES)
+def test_english_contractions_are_read_with_every_apostrophe(apostrophe):
+    english = normaliser("en")
+    written = f"I don{apostrophe}t think it{apostrophe}s John{apostrophe}s."
+    assert english(written) == english("I don't think it's John's.") == "i do not think it is john is"
+    if apostrophe not in "\u02bb\u02bc":  # letters, no quotes
+        assert english(f"say {apostrophe}hello{apostrophe} now") == "say hello now"
+
+
 @pytest.mark.parametrize("ellipsis", ["...", "…", " . . .", " %", " $"])
 def test_english_symbols_alone_are_no_words(ellipsis):
     assert normaliser("en")(f"So he went{ellipsis}") == "so he went"

@@ -166,6 +166,9 @@ def test_a_torn_run_resumes_to_the_same_summary(setting):
     assert summary_without_times(setting) == whole
     assert (setting.out / "utterances.jsonl").read_bytes().splitlines(True)[:4] == lines[:4]  # kept, not done again
     assert len(setting.utterances()) == 16
+    result = setting.run()  # once more, with time: they are tried again
+    assert result.exit_code == 0 and {row["failed_clips"] for row in json.loads(result.stdout)["rows"]} == {0}
+    assert len(setting.utterances()) == 16 and not any("error" in row for row in setting.utterances())
 
 
 def test_another_configuration_is_not_mixed_in(setting):
@@ -408,6 +411,7 @@ def test_a_folder_of_something_else_is_not_touched(setting):
         ("models = ['a']\nspeech = ['a']", "[[arms]]"),
         ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'stride'\nbudget = []", "without values"),
         ("models = ['a']\nspeech = ['a']\n[decoding]\nbeam_size = 9", "beam_size"),
+        ("decoding = 5\n[[arms]]\nrule = 'stride'", "[decoding] table"),
         ("models = ['a']\nspeech = ['a']\n[decoding]\nthreads = 1.5", "threads"),
     ],
 )
