@@ -81,10 +81,10 @@ def test_two_fields_are_enough(folder):
 def test_all_fields_are_kept(folder):
     row = {
         "id": "x", "audio": str(folder / "a.wav"), "text": " Da. ", "language": "ru", "duration": 2.5,
-        "speaker": "s", "source": "q", "licence": "CC0-1.0", "synthetic": True, "extra": [1],
+        "speaker": "s", "source": "q", "licence": "CC0-1.0", "synthetic": True, "recording": "r", "extra": [1],
     }  # fmt: skip
     (clip,) = speech.read_manifest(write(folder, lines(row)))
-    expected = ("x", folder / "a.wav", " Da. ", "ru", 2.5, "s", "q", "CC0-1.0", True)
+    expected = ("x", folder / "a.wav", " Da. ", "ru", 2.5, "s", "q", "CC0-1.0", True, "r")
     assert dataclasses.astuple(clip) == expected
 
 
