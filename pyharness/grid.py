@@ -34,6 +34,7 @@ class Grid:
     clips: int | None = None  # of each speech set; None = all
     seed: int = 0
     limits: Limits = Limits()
+    watch: str | None = None  # id of the clip whose window the report shows; None = the longest of each part
 
 
 def load(path: Path) -> Grid:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import functools
 import hashlib
 import json
 import os
@@ -60,10 +59,11 @@ class Part:
     def language(self) -> str:
         return self.clips[0].language
 
-    @functools.cached_property
-    def longest(self) -> Clip:
-        """The one whose window has the longest way to go."""
-        return max(self.clips, key=lambda clip: clip.duration)
+    def watched(self, clip_id: str | None) -> Clip | None:
+        """The clip of this id, if it is here; without one, that whose window has the longest way to go."""
+        if clip_id is None:
+            return max(self.clips, key=lambda clip: clip.duration)
+        return next((clip for clip in self.clips if clip.id == clip_id), None)
 
     @property
     def normaliser(self) -> str:
@@ -91,7 +91,7 @@ class Plan:
                 timeout or default_timeout(clip, len(self.grid.arms)),
                 part.lists,
                 part.strip_diacritics,
-                watched=clip is part.longest,
+                watched=clip is part.watched(self.grid.watch),
             )
             for part in self.parts
             for i, clip in enumerate(part.clips)
@@ -138,6 +138,8 @@ def make_plan(
             parts.append(Part(model, path, model_sha256, name, clips, digests[name], strip, lists, part))
     if not parts:
         raise HarnessError("nothing to do: no model of the sweep knows the language of its speech")
+    if grid.watch and not any(part.watched(grid.watch) for part in parts):
+        raise HarnessError(f"--watch: no clip of this run has the id '{grid.watch}'")
     if not lists and (wants_lists or any(map(_needs_lists, grid.arms))):
         parts = _with_lists(parts, grid, language, say)
     _check_models(parts, grid.arms)

@@ -138,6 +138,14 @@ def as_tuple(value):
     return tuple(value) if isinstance(value, list) else value
 
 
+def test_the_window_track_is_that_of_the_chosen_clip(setting):
+    chosen = setting.rows[1]["id"]
+    assert setting.run("--watch", chosen).exit_code == 0
+    assert {row["id"] for row in setting.utterances() if row.get("track")} == {chosen}
+    result = setting.run("--watch", "nobody", "--out", str(setting.folder / "other"))
+    assert result.exit_code == 2 and "no clip of this run has the id 'nobody'" in result.output
+
+
 def test_known_speakers_are_the_clusters():
     counts = dict.fromkeys(sweep.COUNTS, 0) | {"substitutions": 1, "reference_words": 5}
     counts |= {"characters": 20, "character_errors": 2, "cyrillic_words": 3}

@@ -60,6 +60,7 @@ scheduler_option = click.option(
 )
 @click.option("--clips", type=click.IntRange(1), help="Clips of each set.  [default: the grid's]")
 @click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: the grid's]")
+@click.option("--watch", metavar="CLIP", help="Id of the clip whose window the report shows.  [default: the longest]")
 @click.option("--language", help="Language of manifests that do not state it.")
 @jobs_option
 @scheduler_option
@@ -75,7 +76,7 @@ scheduler_option = click.option(
     help="Continue the run in --out, whose options must be given again; an error if there is none.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of tables.")
-def sweep(models, speech, grid, halve, clips, seed, language, jobs, scheduler, timeout, out, resume, as_json):
+def sweep(models, speech, grid, halve, clips, seed, watch, language, jobs, scheduler, timeout, out, resume, as_json):
     """Compare selection rules on real recordings.
 
     Every clip is encoded once for each model and decoded under every arm. Writes a run directory (run.json,
@@ -98,7 +99,7 @@ def sweep(models, speech, grid, halve, clips, seed, language, jobs, scheduler, t
     if halve and (grid or models):
         raise HarnessError("--halve takes model and arms from the profile: leave --grid and --models out")
     grid, part, lists = _half_budget(halve, speech) if halve else (grids.load(grid or grids.DEFAULT), None, None)
-    grid = grids.override(grid, models=models, speech=speech, clips=clips, seed=seed)
+    grid = grids.override(grid, models=models, speech=speech, clips=clips, seed=seed, watch=watch)
     plan = sweeps.make_plan(grid, language, console.print, part, lists)
     if halve:
         calibration.check_part(calibration.read_profile(halve), plan.parts[0], halve)
