@@ -11,11 +11,13 @@ import operator
 import re
 import statistics as stdlib_statistics
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from pyharness import ggml_file, models, rules, statistics
+from pyharness import grid as grids
 from pyharness.errors import HarnessError
+from pyharness.grid import Limits
 from pyharness.rules import ModelLists, PadsinkTrack, Rule
 from pyharness.rundir import write_text
 from pyharness.sweep import Part
@@ -224,6 +226,15 @@ def rule_of(content: dict, path: Path) -> Rule:
         return rules.pick(content.get("rule", "padsink-track"), content)
     except HarnessError as error:
         raise HarnessError(f"profile '{path}': {error.message}") from error
+
+
+def limits_of(content: dict, path: Path) -> Limits:
+    """The decoding settings that a profile was calibrated with; the default ones if it does not say."""
+    settings = content.get("evidence", {}).get("settings", {})
+    try:
+        return grids.limits_of({field.name: settings[field.name] for field in fields(Limits) if field.name in settings})
+    except (HarnessError, TypeError) as error:
+        raise HarnessError(f"profile '{path}': the evidence's 'settings': {error}") from error
 
 
 def lists_of(content: dict, path: Path) -> ModelLists | None:

@@ -20,6 +20,7 @@ class Limits:
     beam_size: int = 1  # 1 = greedy; 1..8
     threads: int = 1  # of each worker process; 1..512
     tokens_per_second: float = 8  # 1..1000
+    timestamps: bool = False  # whether the model is to say when segments begin and end
 
     def max_tokens(self, seconds: float) -> int:
         """Tokens a clip of this length may have; one that wants more runs away and is stopped."""
@@ -58,7 +59,7 @@ def _grid(table: dict) -> Grid:
         arms=_arms(table.get("arms", [])),
         clips=_integer(table, "clips", 1, None),
         seed=_integer(table, "seed", 0, 0),
-        limits=_limits(table.get("decoding", {})),
+        limits=limits_of(table.get("decoding", {})),
     )
     if not table.get("arms"):
         raise HarnessError("there is no [[arms]] table: nothing to compare")
@@ -89,13 +90,16 @@ def _integer(table: dict, key: str, low: int, default):
     return value
 
 
-def _limits(table: dict) -> Limits:
+def limits_of(table: dict) -> Limits:
+    """The limits of a [decoding] table. HarnessError names the key that is wrong."""
     if not isinstance(table, dict):
         raise HarnessError("decoding must be written as one [decoding] table")
     ranges = {"beam_size": (1, 8), "threads": (1, 512), "tokens_per_second": (1, 1000)}
-    _only(table, set(ranges), "[decoding]")
-    for key, value in table.items():
-        low, high = ranges[key]
+    _only(table, {*ranges, "timestamps"}, "[decoding]")
+    if not isinstance(table.get("timestamps", False), bool):
+        raise HarnessError(f"'timestamps' must be true or false, not {table['timestamps']!r}")
+    for key in ranges.keys() & table.keys():
+        value, (low, high) = table[key], ranges[key]
         kind, name = (int | float, "a number") if key == "tokens_per_second" else (int, "an integer")
         if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
             raise HarnessError(f"'{key}' must be {name} from {low} to {high}, not {value!r}")

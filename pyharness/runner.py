@@ -84,6 +84,7 @@ def _decode_arms(task: Task, state: State, samples) -> list[dict]:
         language=task.clip.language,
         beam_size=task.limits.beam_size,
         max_tokens=task.limits.max_tokens(seconds),
+        timestamps=task.limits.timestamps,
         threads=task.limits.threads,
     )
     encode_s = _encode(state, samples, decoding)
@@ -129,11 +130,12 @@ def _encode(state: State, samples, decoding: Decoding) -> float:
 def runs_away(transcript: Transcript, end_of_text: int, seconds: float, limits: Limits) -> bool:
     """Whether a text is longer than speech of this length can be, or a window of it was cut by the limit of tokens.
 
-    Decoded without timestamps, every window is one segment and ends with an end of text unless it was cut. Only the
-    text is looked at, so that the answer is the same for every rule, `off` included.
+    Decoded without timestamps, every window is one segment and ends with an end of text unless it was cut. With them,
+    no end of text is kept, but a cut text is one token longer than the limit. Only the text is looked at, so that the
+    answer is the same for every rule, `off` included.
     """
     n_ended = transcript.tokens.count(end_of_text)
-    was_cut = n_ended < len(transcript.segments)
+    was_cut = not limits.timestamps and n_ended < len(transcript.segments)
     return was_cut or len(transcript.tokens) - n_ended > limits.max_tokens(seconds)
 
 

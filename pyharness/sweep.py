@@ -243,7 +243,6 @@ def config(plan: Plan, jobs: int) -> dict:
         "settings": {
             **asdict(grid.limits),
             "decoding": "greedy" if grid.limits.beam_size == 1 else f"beam {grid.limits.beam_size}",
-            "timestamps": False,
             "temperature_fallback": False,
             "language": "that of the speech set, fixed",
             "seed": grid.seed,

@@ -64,6 +64,22 @@ def test_the_lists_of_the_profile_decode_the_clips(profile, tiny_en):
             assert state.counters().n_rows_read != row["rows_read"]
 
 
+def test_clips_are_decoded_as_the_profile_was_calibrated(profile, tiny_en):
+    settings = {"beam_size": 2, "threads": 1, "tokens_per_second": 9, "timestamps": True, "margin": 0.2}
+    path = profile(rule="padsink-track", evidence={"settings": settings})
+    assert evaluate(path).exit_code == 0
+    used = json.loads((path.parent / "run" / "run.json").read_text())["settings"]
+    assert {key: used[key] for key in settings} == settings
+    rows = [json.loads(line) for line in (path.parent / "run" / "utterances.jsonl").read_text().splitlines()]
+    with Model(tiny_en) as model, model.state() as state:
+        for row in rows:
+            state.set_view(rules.Full()) if row["arm"] == "full" else state.set_profile(path)
+            samples = audio.load(row["audio_filepath"])
+            max_tokens = int(8 + 9 * len(samples) / audio.SAMPLE_RATE)
+            decoding = Decoding(beam_size=2, timestamps=True, max_tokens=max_tokens)
+            assert len(state.transcribe(samples, decoding).tokens) == row["tokens"]
+
+
 @pytest.mark.parametrize(
     ("needed", "wer_full", "text"), [(40, 0.1, "about 40"), (None, 0.0, "no error"), (None, 0.1, "exactly the margin")]
 )
@@ -95,6 +111,8 @@ def test_a_profile_of_the_full_cache_is_checked_like_any_other(profile):
         ({"evidence": None}, "'evidence'"),
         ({"evidence": {"candidates": [1]}}, "'evidence'"),
         ({"evidence": {"speech": ["x"]}}, "'speech'"),
+        ({"evidence": {"settings": {"beam_size": 9}}}, "beam_size"),
+        ({"evidence": {"settings": 5}}, "'settings'"),
         ({"budgt": 5}, "unknown key 'budgt'"),
         ({"rule": "ful"}, "full"),
         ({"rule": ["full"]}, "'rule'"),

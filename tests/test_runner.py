@@ -106,6 +106,15 @@ def test_a_clip_that_runs_away_is_recognised_at_any_length(tiny, seconds, rule, 
     assert runner.runs_away(transcript, tiny.model.end_of_text, seconds, LIMITS) == runs_away
 
 
+@pytest.mark.parametrize(("rule", "runs_away"), [(rules.Full(), False), (rules.AudioOnly(), True)])
+def test_a_clip_that_runs_away_is_recognised_with_timestamps(tiny, rule, runs_away):
+    limits = grid.Limits(timestamps=True)
+    samples = audio.load(tools.JFK)[: 2 * 16000]
+    tiny.set_view(rule)
+    transcript = tiny.transcribe(samples, Decoding(timestamps=True, max_tokens=limits.max_tokens(2)))
+    assert runner.runs_away(transcript, tiny.model.end_of_text, 2, limits) == runs_away
+
+
 @pytest.mark.parametrize("seconds", [2, 28])
 def test_upstreams_own_attention_runs_away_too(tiny, seconds):
     """Rule `off` has no counters; here the limit is too small for the words that are said."""

@@ -419,6 +419,7 @@ def test_a_folder_of_something_else_is_not_touched(setting):
         ("models = ['a']\nspeech = ['a']", "[[arms]]"),
         ("models = ['a']\nspeech = ['a']\n[[arms]]\nrule = 'stride'\nbudget = []", "without values"),
         ("models = ['a']\nspeech = ['a']\n[decoding]\nbeam_size = 9", "beam_size"),
+        ("decoding.timestamps = 1\n[[arms]]\nrule = 'stride'", "'timestamps' must be true or false"),
         ("decoding = 5\n[[arms]]\nrule = 'stride'", "[decoding] table"),
         ("models = ['a']\nspeech = ['a']\n[decoding]\nthreads = 1.5", "threads"),
     ],

@@ -42,7 +42,8 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, scheduler, tim
     """Confirm a profile on held-out clips, which calibration never saw.
 
     Prints "reproduced", "not reproduced" or "inconclusive" and, for the last, how many clips would decide it. The
-    clips are decoded with everything the profile sets. One that chooses the full cache has nothing to compare.
+    clips are decoded with everything the profile sets, in the way in which it was calibrated (beam, timestamps, ...).
+    One that chooses the full cache has nothing to compare.
 
     \b
     Example:
@@ -54,7 +55,14 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, scheduler, tim
     content = calibration.read_profile(profile)
     arm = calibration.arm_of(content, profile)
     model = model or content["model"]["name"]
-    grid = grids.Grid(models=(model,), speech=(speech,), arms=(rules.Full(), arm), clips=clips, seed=seed)
+    grid = grids.Grid(
+        models=(model,),
+        speech=(speech,),
+        arms=(rules.Full(), arm),
+        clips=clips,
+        seed=seed,
+        limits=calibration.limits_of(content, profile),
+    )
     plan = sweeps.make_plan(grid, language, console.print, part="held-out")
     calibration.check_part(content, plan.parts[0], profile)
 

@@ -124,7 +124,8 @@ def _half_budget(path: Path, speech: tuple[str, ...] | None):
     speech = speech or (content.get("evidence", {}).get("speech"),)
     if None in speech:
         raise HarnessError(f"profile '{path}' does not name its speech: give --speech")
-    grid = grids.Grid(models=(content["model"]["name"],), speech=speech, arms=arms)
+    limits = calibration.limits_of(content, path)
+    grid = grids.Grid(models=(content["model"]["name"],), speech=speech, arms=arms, limits=limits)
     return grid, "held-out", calibration.lists_of(content, path)
 
 
