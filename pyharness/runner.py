@@ -131,12 +131,14 @@ def runs_away(transcript: Transcript, end_of_text: int, seconds: float, limits: 
     """Whether a text is longer than speech of this length can be, or a window of it was cut by the limit of tokens.
 
     Decoded without timestamps, every window is one segment and ends with an end of text unless it was cut. With them,
-    no end of text is kept, but a cut text is one token longer than the limit. Only the text is looked at, so that the
-    answer is the same for every rule, `off` included.
+    no end of text is kept, but a cut text is as long as the limit. Only the text is looked at, so that the answer is
+    the same for every rule, `off` included.
     """
     n_ended = transcript.tokens.count(end_of_text)
-    was_cut = not limits.timestamps and n_ended < len(transcript.segments)
-    return was_cut or len(transcript.tokens) - n_ended > limits.max_tokens(seconds)
+    n_tokens, limit = len(transcript.tokens) - n_ended, limits.max_tokens(seconds)
+    if limits.timestamps:
+        return n_tokens >= limit
+    return n_ended < len(transcript.segments) or n_tokens > limit
 
 
 def _rotated(n: int, start: int) -> list[int]:
