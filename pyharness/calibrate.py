@@ -95,7 +95,7 @@ def _decide(candidates: list[Candidate]) -> tuple[Rule, str]:
     best = min(accepted, key=lambda candidate: candidate.expected_cost)
     if best.expected_cost > SPEED_CONDITION:
         reason = (
-            f"full cache: the cheapest accepted candidate ({best.rule.describe()}) is expected to cost "
+            f"full cache: the cheapest accepted candidate ({best.rule.brief()}) is expected to cost "
             f"{best.expected_cost:.2f} of a full step, more than {SPEED_CONDITION}"
         )
         return rules.Full(), reason
@@ -111,7 +111,7 @@ def _stopped_by(candidates: list[Candidate]) -> str:
     rejected = next((candidate for candidate in candidates if not candidate.accepted), None)
     if not rejected:
         return "no candidate was rejected"
-    text = f"{rejected.rule.describe()} is {rejected.row['verdict']}"
+    text = f"{rejected.rule.brief()} is {rejected.row['verdict']}"
     if rejected.row["clips_needed"]:
         text += f", about {rejected.row['clips_needed']} clips like these would decide it"
     return text

@@ -39,6 +39,15 @@ class Rule:
         settings = [f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self)]
         return " ".join([self.name, *settings])
 
+    def brief(self) -> str:
+        """The same for a reader: the budget, and what is not as by default."""
+        settings = [
+            f"{field.name}={value!r}"
+            for field in dataclasses.fields(self)
+            if (value := getattr(self, field.name)) != field.default or field.name == "budget"
+        ]
+        return " ".join([self.name, *settings])
+
 
 @dataclass(frozen=True)
 class Off(Rule):

@@ -76,6 +76,6 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, scheduler, timeo
     splits.write(split, speeches.resolve(speech)[1])
 
     report.print_tables(rows, Console())
-    console.print(f"choice: {choice.rule.describe()}", highlight=False, soft_wrap=True)
+    console.print(f"choice: {choice.rule.brief()}", highlight=False, soft_wrap=True)
     console.print(choice.reason, highlight=False, soft_wrap=True)
     console.print(f"profile: {out}   run: {run_folder}   split: {split}", highlight=False, soft_wrap=True)
