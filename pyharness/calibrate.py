@@ -8,7 +8,6 @@ is chosen, if it beats the full cache by at least 5 % (speed condition); otherwi
 
 import json
 import operator
-import re
 import statistics as stdlib_statistics
 import tempfile
 from dataclasses import dataclass, fields
@@ -19,7 +18,7 @@ from pyharness import grid as grids
 from pyharness.errors import HarnessError
 from pyharness.grid import Limits
 from pyharness.rules import ModelLists, PadsinkTrack, Rule
-from pyharness.rundir import write_text
+from pyharness.rundir import write_json
 from pyharness.sweep import Part
 
 SCHEMA = 1
@@ -191,9 +190,7 @@ def prepare_profile(path: Path) -> None:
 
 
 def write_profile(path: Path, content: dict) -> None:
-    text = json.dumps(content, ensure_ascii=False, indent=1)
-    one_line_lists = re.sub(r"\[[\s\d,\[\]]+\]", lambda found: " ".join(found[0].split()), text)
-    write_text(path, one_line_lists + "\n")
+    write_json(path, content)
 
 
 def read_profile(path: Path) -> dict:

@@ -8,7 +8,6 @@
 """
 
 import html
-import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from rich.text import Text
 
 from pyharness import plots
 from pyharness.rules import N_CTX
-from pyharness.rundir import write_text
+from pyharness.rundir import json_text, write_text
 from pyharness.statistics import INCONCLUSIVE, INFERIOR, NON_INFERIOR
 from pyharness.summary import Row, by_part, group_name, read_object, read_rows
 from pyharness.track import Track, read_tracks
@@ -45,7 +44,7 @@ def write_report(run_dir: Path) -> Path:
         header=_facts_html(_run_facts(run)),
         groups="\n".join(_group_html(i, group, tracks) for i, group in enumerate(by_part(rows))),
         meanings=_facts_html({name: [meaning] for name, meaning in LEGEND.items()}),
-        run=html.escape(json.dumps(run, indent=2, ensure_ascii=False)),
+        run=html.escape(json_text(run)),
     )
     path = run_dir / "report.html"
     write_text(path, page)

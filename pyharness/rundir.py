@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -143,7 +144,13 @@ def is_run(folder: Path) -> bool:
 
 
 def write_json(path: Path, value: dict) -> None:
-    write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    write_text(path, json_text(value) + "\n")
+
+
+def json_text(value: dict) -> str:
+    """Indented, but lists of numbers each on one line."""
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    return re.sub(r"\[[\s\d,\[\]]+\]", lambda found: " ".join(found[0].split()), text)
 
 
 def write_text(path: Path, text: str) -> None:
