@@ -33,7 +33,7 @@ for name in "${names[@]}"; do
     esac
     case $name in
         base-en | base-ru | tiny.en-en) clips=150 ;;
-        *)                              clips=75 ;;
+        *)                              clips=50 ;;
     esac
     calibrate "$name" "$model" "$speech" "$clips"
 done
