@@ -79,11 +79,11 @@ def choose(arms: tuple[Rule, ...], summary: list[dict], utterances: list[dict]) 
     candidates = [
         Candidate(arm, row_of[arm], _reduced_cost(arm, utterances), i < n_accepted) for i, arm in enumerate(sequence)
     ]
-    rule, reason = _decide(candidates)
     wer_full = summary[0]["wer"]
-    if wer_full is not None and wer_full >= 1:
-        reason += f"; the model is unusable for this speech: WER of the full cache is {wer_full:.0%}"
-    return Choice(rule, reason, candidates)
+    if wer_full >= 1:
+        reason = f"full cache: the model is unusable for this speech, a margin of {wer_full:.0%} WER means nothing"
+        return Choice(rules.Full(), reason, candidates)
+    return Choice(*_decide(candidates), candidates)
 
 
 def _decide(candidates: list[Candidate]) -> tuple[Rule, str]:
