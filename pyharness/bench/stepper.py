@@ -41,11 +41,11 @@ class Stepper(Model):
 
     def prompt(self, language: str) -> list[int]:
         """The tokens that open a transcription without timestamps."""
+        if not self.knows_language(language) or language == "auto":
+            raise HarnessError(f"the model does not know the language '{language}'")
         lib, handle = self._lib, self.handle
         tokens = [lib.whisper_token_sot(handle)]
         if self.is_multilingual():
-            if not self.knows_language(language) or language == "auto":
-                raise HarnessError(f"the model does not know the language '{language}'")
             language_id = lib.whisper_lang_id(language.encode())
             tokens += [lib.whisper_token_lang(handle, language_id), lib.whisper_token_transcribe(handle)]
         return [*tokens, lib.whisper_token_not(handle)]

@@ -116,27 +116,25 @@ def run(settings: Settings, advance: Callable[[int, int], None], say: Callable[[
             say(f"{settings.part.speech} has {len(clips)} clips of {length:g} s (± {NEAR:.0%}), not {settings.clips}")
     if not any(chosen.values()):
         raise HarnessError(f"speech '{settings.part.speech}' has no clip of these lengths: give others with --lengths")
-    clips = [clip for some in chosen.values() for clip in some]
+    clips = list(dict.fromkeys(clip for some in chosen.values() for clip in some))
     with both() as libraries:
         env = environment(libraries, settings.threads)
         env |= {"beam_size": settings.limits.beam_size, "timestamps": settings.limits.timestamps}
         rows = []
         for i, threads in enumerate(settings.threads):
-            _measure(settings, libraries, clips[0], threads, repeats=1, first=0)  # warms up
+            for arm in {arm.library: arm for arm in settings.arms}.values():  # warm up
+                _decode(settings, libraries, arm, clips[0], threads)
             scored = {}
             for j, clip in enumerate(clips):
-                scored[clip.id] = _measure(settings, libraries, clip, threads, settings.repeats, first=j)
+                scored[clip.id] = _measure(settings, libraries, clip, threads, first=j)
                 advance(i * len(clips) + j + 1, len(settings.threads) * len(clips))
             for length, some in chosen.items():
                 rows += _rows(settings, length, some, [scored[clip.id] for clip in some], threads, build_names(env))
     return {"env": env, "rows": rows}
 
 
-def _measure(
-    settings: Settings, libraries: dict[str, Library], clip: Clip, threads: int, repeats: int, first: int
-) -> dict[Arm, Scored]:
-    """One clip under every arm."""
-    part, limits = settings.part, settings.limits
+def _decode(settings: Settings, libraries: dict[str, Library], arm: Arm, clip: Clip, threads: int) -> Decoded:
+    limits = settings.limits
     decoding = Decoding(
         language=clip.language,
         beam_size=limits.beam_size,
@@ -144,13 +142,20 @@ def _measure(
         max_tokens=limits.max_tokens(clip.duration),
         threads=threads,
     )
+    return libraries[arm.library].call(transcribe, settings.part.model_path, arm.rule, clip.audio, decoding)
+
+
+def _measure(
+    settings: Settings, libraries: dict[str, Library], clip: Clip, threads: int, first: int
+) -> dict[Arm, Scored]:
+    """One clip under every arm."""
 
     def once(arm: Arm) -> Decoded:
-        return libraries[arm.library].call(transcribe, part.model_path, arm.rule, clip.audio, decoding)
+        return _decode(settings, libraries, arm, clip, threads)
 
-    decoded = interleave(settings.arms, repeats, once, first)
+    decoded = interleave(settings.arms, settings.repeats, once, first)
     stock_ms = [one.ms for one in decoded[STOCK]]
-    normaliser = scoring.normaliser(clip.language, part.strip_diacritics)
+    normaliser = scoring.normaliser(clip.language, settings.part.strip_diacritics)
     scored = {}
     for arm, mine in decoded.items():
         counts = scoring.counts(clip.text, mine[0].text, normaliser)
