@@ -370,7 +370,7 @@ class State:
             raise HarnessError(f"decoding failed with code {code}: {_first_error()}")
         return self._transcript()
 
-    def _full_params(self, decoding: Decoding, on_logits, on_phase):
+    def _full_params(self, decoding: Decoding, on_logits, on_phase=None):
         """struct whisper_full_params, and what must live as long as the call."""
         lib = self._lib
         strategy = lib.WHISPER_SAMPLING_BEAM_SEARCH if decoding.beam_size > 1 else lib.WHISPER_SAMPLING_GREEDY
