@@ -190,6 +190,8 @@ def _first_error() -> str:
 class Model:
     """A loaded model without a state of its own. Close it after its states; use after close raises ValueError."""
 
+    _init = "whisper_init_from_file_with_params_no_state"
+
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self._lib = library()
@@ -198,7 +200,7 @@ class Model:
         params = self._lib.whisper_context_default_params()
         params.use_gpu = False
         _log.errors = []
-        self._handle = self._lib.whisper_init_from_file_with_params_no_state(os.fsencode(self.path), params)
+        self._handle = getattr(self._lib, self._init)(os.fsencode(self.path), params)
         if not self._handle:
             raise HarnessError(f"cannot load model '{self.path}': {_first_error()}")
 
@@ -319,9 +321,7 @@ class State:
         self._lib.whisper_kv_view_keep_encoding(self.model.handle, self.handle, keep)
 
     def counters(self) -> Counters:
-        counters = _sized("struct whisper_kv_view_counters")
-        self._lib.whisper_kv_view_get_counters(self.model.handle, self.handle, counters)
-        return Counters(**{field.name: getattr(counters, field.name) for field in fields(Counters)})
+        return read_counters(self._lib, self.model.handle, self.handle)
 
     def reset_counters(self) -> None:
         self._lib.whisper_kv_view_reset_counters(self.model.handle, self.handle)
@@ -346,17 +346,19 @@ class State:
         samples: np.ndarray | None,
         decoding: Decoding,
         on_logits: Callable[[np.ndarray], None] | None = None,
+        on_phase: Callable[[str], None] | None = None,
     ) -> Transcript:
         """Decode mono 16 kHz audio, 1-D float; None = the clip given last.
 
         ``on_logits`` sees a view of each sequence's logits, [n_vocab] float32, behind upstream's filters for tokens and
-        before those for timestamps: without timestamps the next token is chosen from these. What a callback raises, and
-        Ctrl-C, ends the decoding between two computations and is raised here.
+        before those for timestamps: without timestamps the next token is chosen from these. ``on_phase`` is told what
+        has just ended: "mel" (the samples' spectrogram), "encode" (of a window) or "decode" (one run of the decoder).
+        What a callback raises, and Ctrl-C, ends the decoding between two computations and is raised here.
         """
         data = np.empty(0, np.float32) if samples is None else _mono(samples)
         if not self.model.knows_language(decoding.language):
             raise HarnessError(f"the model does not know the language '{decoding.language}'")
-        params, _keep = self._full_params(decoding, on_logits)
+        params, _keep = self._full_params(decoding, on_logits, on_phase)
         _log.errors = []
         self._raised.clear()
         code = self._lib.whisper_full_with_state(
@@ -368,7 +370,7 @@ class State:
             raise HarnessError(f"decoding failed with code {code}: {_first_error()}")
         return self._transcript()
 
-    def _full_params(self, decoding: Decoding, on_logits):
+    def _full_params(self, decoding: Decoding, on_logits, on_phase=None):
         """struct whisper_full_params, and what must live as long as the call."""
         lib = self._lib
         strategy = lib.WHISPER_SAMPLING_BEAM_SEARCH if decoding.beam_size > 1 else lib.WHISPER_SAMPLING_GREEDY
@@ -386,9 +388,22 @@ class State:
         params.no_context = True
         params.print_progress = False
 
+        is_encoding = False
+
+        @ffi.callback("whisper_encoder_begin_callback", error=False, onerror=self._on_raise)
+        def encoder_begin(_ctx, _state, _user_data):
+            nonlocal is_encoding
+            is_encoding = True
+            on_phase("mel")
+            return True
+
         # called after every computation: gives Python the chance to see Ctrl-C
         @ffi.callback("bool(void *)", error=True, onerror=self._on_raise)
         def abort(_):
+            nonlocal is_encoding
+            if on_phase:
+                on_phase("encode" if is_encoding else "decode")
+                is_encoding = False
             return bool(self._raised)
 
         @ffi.callback("whisper_logits_filter_callback", onerror=self._on_raise)
@@ -399,6 +414,8 @@ class State:
         params.abort_callback = keep["abort"] = abort
         if on_logits:
             params.logits_filter_callback = keep["logits"] = logits_filter
+        if on_phase:
+            params.encoder_begin_callback = keep["encoder_begin"] = encoder_begin
         return params, keep
 
     def _transcript(self) -> Transcript:
@@ -424,6 +441,13 @@ class State:
 
     def __exit__(self, *_):
         self.close()
+
+
+def read_counters(lib, model, state) -> Counters:
+    """Of a state of the model, by their handles; NULL = the model's own state."""
+    counters = _sized("struct whisper_kv_view_counters")
+    lib.whisper_kv_view_get_counters(model, state, counters)
+    return Counters(**{field.name: getattr(counters, field.name) for field in fields(Counters)})
 
 
 def _sized(struct: str):

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -238,9 +238,13 @@ DIED = "the worker process died while decoding this clip, twice"
 
 
 class Worker:
-    """A process that does one task at a time, and may crash or hang."""
+    """A process that does one task at a time, and may crash or hang.
 
-    def __init__(self, work: Callable[[Task], list[dict]]):
+    ``environment``: of the process; by default ours, and threads that wait do not spin, as other workers need the core.
+    """
+
+    def __init__(self, work: Callable[[Task], list[dict]], environment: Mapping[str, str] | None = None):
+        environment = environment or {"OMP_WAIT_POLICY": "passive", **os.environ}
         # not multiprocessing.Process, which a Dask worker may not start: it is itself a daemon of one
         self.connection, theirs = multiprocessing.Pipe()
         serve = f"from pyharness import runner; runner.serve({theirs.fileno()})"
@@ -251,7 +255,7 @@ class Worker:
                 [sys.executable, "-P", "-c", serve],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -298,7 +302,6 @@ def _wait(workers: list[Worker]) -> list[Worker]:
 
 def serve(descriptor: int) -> None:
     """The worker process: ends with its parent."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     connection = multiprocessing.connection.Connection(descriptor)
     with contextlib.suppress(EOFError, OSError):
         work = connection.recv()

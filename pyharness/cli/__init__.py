@@ -12,6 +12,7 @@ COMMANDS = {
     "evaluate": "confirm a profile on held-out speech",
     "profiles": "tell what profiles choose and whether held-out speech confirmed it",
     "heads": "find a model's alignment heads and constant sinks",
+    "bench": "time our build against stock whisper.cpp",
     "report": "print the tables of a finished run again",
     "transcribe": "transcribe audio files, with or without a reduced view",
     "models": "get, convert, quantize and synthesise models",

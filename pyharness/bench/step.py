@@ -1,0 +1,177 @@
+"""``bench step``: the time of a decoder step, stock against our build without a view, through our kernel, and reduced.
+
+All arms are fed the same tokens behind the same encoded clip (stepper.py): those that stock finds most probable one
+after the other, if it may not end the text. So the window moves as it does when the clip is transcribed, and models of
+random weights can be timed alike. A *pass* is a prompt, which is not timed, and a given number of steps, which are.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pyharness import audio, models, rules
+from pyharness.bench.environment import build_names, environment
+from pyharness.bench.libraries import STOCK, Arm, Library, both
+from pyharness.bench.paired import interleave, median_with_interval, ratios, times
+from pyharness.bench.stepper import Stepper
+from pyharness.rules import Rule
+
+MAX_STEPS = 220  # that upstream allows in a window
+
+
+@dataclass(frozen=True)
+class Settings:
+    model: str
+    clip: Path
+    language: str = "en"
+    budgets: tuple[int, ...] = (384, 192, 96)
+    threads: tuple[int, ...] = (1, 2)
+    steps: int = 24  # of each pass, 1..MAX_STEPS
+    rounds: int = 30  # passes of each arm
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        reduced = (rules.PadsinkTrack(budget=budget) for budget in self.budgets)
+        return STOCK, *(Arm(rule) for rule in (rules.Off(), rules.Full(), *reduced))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass. Everything but the last two: mean of its steps, second runs of re-executed ones included."""
+
+    ms: float
+    positions: float  # read
+    bytes_read: float  # of the cross-attention cache, all layers
+    rows_copied: float  # into the ring buffers, all layers; what the prompt copies is not in it
+    full: int  # steps that read everything from the start, though they need not
+    reexecuted: int  # steps that read the view, then everything
+
+
+# --- in a library's process -------------------------------------------------------------------------------------------
+
+_stepper: Stepper  # the process's model, with the clip encoded
+_prompt: list[int]
+
+
+def load(model: Path, clip: Path, language: str, threads: int) -> None:
+    global _stepper, _prompt
+    _stepper = Stepper(model)
+    _prompt = _stepper.prompt(language)
+    _stepper.encode(audio.load(clip), threads)
+
+
+def choose(n: int, threads: int) -> list[int]:
+    """The n text tokens that are most probable one after the other."""
+    _stepper.decode(_prompt, 0, threads)
+    tokens = [_stepper.best_text_token()]
+    while len(tokens) < n:
+        _stepper.decode(tokens[-1:], len(_prompt) + len(tokens) - 1, threads)
+        tokens.append(_stepper.best_text_token())
+    return tokens
+
+
+def follow(rule: Rule | None, tokens: list[int], threads: int) -> list[int]:
+    """What each step of a pass finds most probable, [n tokens]. Not timed: it warms up."""
+    best = []
+    _begin(rule, threads)
+    for i, token in enumerate(tokens):
+        _stepper.decode([token], len(_prompt) + i, threads)
+        best.append(_stepper.best_text_token())
+    return best
+
+
+def time_pass(rule: Rule | None, tokens: list[int], threads: int) -> Pass:
+    _begin(rule, threads)
+    _stepper.reset()
+    for i, token in enumerate(tokens):
+        _stepper.decode([token], len(_prompt) + i, threads)
+    return _measured(rule, len(tokens))
+
+
+def _begin(rule: Rule | None, threads: int) -> None:
+    if rule:
+        _stepper.set_view(rule)
+    _stepper.decode(_prompt, 0, threads)
+
+
+def _measured(rule: Rule | None, n: int) -> Pass:
+    """Upstream's attention, which has no counters, reads all positions."""
+    if rule is None or rule == rules.Off():
+        n_bytes = _stepper.n_ctx * _stepper.n_layer * _stepper.row_size
+        return Pass(_stepper.run_ms(), _stepper.n_ctx, n_bytes, 0, 0, 0)
+    counters = _stepper.counters()
+    return Pass(
+        ms=_stepper.run_ms() * (counters.n_steps + counters.n_reexec) / n,
+        positions=counters.n_rows_read / _stepper.n_layer / n,
+        bytes_read=counters.n_bytes_read / n,
+        rows_copied=counters.n_rows_copied / n,
+        full=0 if rule == rules.Full() else counters.n_full,
+        reexecuted=counters.n_reexec,
+    )
+
+
+# --- in the parent ----------------------------------------------------------------------------------------------------
+
+
+def run(settings: Settings, advance: Callable[[int], None]) -> dict:
+    """{"env": ..., "rows": [...]}; ``advance(n)`` reports n passes done, of ``len(arms) * rounds * len(threads)``."""
+    model = models.resolve(settings.model)
+    with both() as libraries:
+        env = environment(libraries, settings.threads)
+        for library in libraries.values():
+            library.call(load, model, settings.clip, settings.language, max(settings.threads))
+        env |= {"clip": str(settings.clip), "steps": settings.steps, "rounds": settings.rounds}
+        rows = [
+            row
+            for threads in settings.threads
+            for row in _rows(settings, libraries, threads, build_names(env), advance)
+        ]
+    return {"env": env, "rows": rows}
+
+
+def _rows(
+    settings: Settings, libraries: dict[str, Library], threads: int, builds: dict[str, str], advance: Callable
+) -> list[dict]:
+    """One row per arm."""
+    *tokens, last = libraries["stock"].call(choose, settings.steps + 1, threads)
+    wanted = [*tokens[1:], last]
+    same = {}
+    for arm in settings.arms:
+        best = libraries[arm.library].call(follow, arm.rule, tokens, threads)
+        same[arm] = float(np.mean(np.equal(best, wanted)))
+
+    def one_pass(arm: Arm) -> Pass:
+        result = libraries[arm.library].call(time_pass, arm.rule, tokens, threads)
+        advance(1)
+        return result
+
+    passes = interleave(settings.arms, settings.rounds, one_pass)
+    stock_ms = [one.ms for one in passes[STOCK]]
+    return [
+        {
+            "model": settings.model,
+            "threads": threads,
+            **arm.columns(),
+            **_columns(passes[arm], stock_ms),
+            "same_tokens": same[arm],
+            "steps": settings.steps,
+            "n": settings.rounds,
+            "build": builds[arm.library],
+        }
+        for arm in settings.arms
+    ]
+
+
+def _columns(passes: list[Pass], stock_ms: list[float]) -> dict:
+    """All passes of an arm read the same: only their times differ."""
+    ms = [one.ms for one in passes]
+    to_stock = median_with_interval(ratios(ms, stock_ms))
+    return {
+        **asdict(passes[0]),
+        **times(ms),
+        "ratio_to_stock": to_stock.median,
+        "ratio_low": to_stock.low,
+        "ratio_high": to_stock.high,
+    }
