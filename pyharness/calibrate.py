@@ -81,7 +81,7 @@ def choose(arms: tuple[Rule, ...], summary: list[dict], utterances: list[dict]) 
     ]
     wer_full = summary[0]["wer"]
     if wer_full >= 1:
-        reason = f"full cache: the model is unusable for this speech, a margin of {wer_full:.0%} WER means nothing"
+        reason = f"full cache: the model is unusable for this speech, its own WER is {wer_full:.0%}"
         return Choice(rules.Full(), reason, candidates)
     return Choice(*_decide(candidates), candidates)
 

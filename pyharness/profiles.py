@@ -76,7 +76,7 @@ def _outcome(entry: Entry) -> str:
 COLUMNS = (
     Column("profile", lambda entry: entry.name + ("*" if entry.synthetic else ""), numeric=False),
     Column("n", lambda entry: report.number(entry.n)),
-    Column("WER full", lambda entry: report.percent(entry.wer_full)),
+    Column("its WER", lambda entry: report.percent(entry.wer_full)),
     Column("choice", _choice, numeric=False),
     Column("held-out n", _held_out(lambda row: report.number(row.n))),
     Column("WER full", _held_out(lambda row: report.percent(row.wer_full))),

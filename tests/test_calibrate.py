@@ -76,7 +76,7 @@ def test_the_full_cache_is_chosen_when_nothing_is_accepted_or_nothing_is_gained(
 def test_a_model_that_is_of_no_use_for_the_speech_gets_no_view():
     assert choose({A: NI}, {A: 0.8}, wer=0.99).rule == A
     unusable = choose({A: NI}, {A: 0.8}, wer=1.1)
-    assert unusable.rule == Full() and "unusable for this speech, a margin of 110% WER" in unusable.reason
+    assert unusable.rule == Full() and "unusable for this speech, its own WER is 110%" in unusable.reason
 
 
 N_EXPERIMENTS = 300
