@@ -8,6 +8,7 @@ clip to another one, as often as its setting ``distributed.scheduler.allowed-fai
 import asyncio
 import dataclasses
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -16,6 +17,7 @@ from pyharness.errors import HarnessError
 from pyharness.runner import Task
 
 CONNECT_S = 6  # a scheduler that takes longer cannot be reached
+WORKERLESS_S = 60  # a worker that died may be started again
 LOST = "the Dask workers died while decoding this clip, one after the other"
 
 
@@ -55,8 +57,7 @@ class Cluster:
     def run(self, tasks: list[Task], jobs: int, work: Callable = runner.run_task) -> Iterator[list[dict]]:
         """Rows of each task as it ends, like ``runner.run``; ``jobs`` at a time, more if workers join.
 
-        While there is no worker, it waits for one. HarnessError if the scheduler is lost, or if a worker with another
-        build joins.
+        HarnessError if the scheduler is lost, if all workers are for WORKERLESS_S, or if one with another build joins.
         """
         queue, given = deque(tasks), {}
         ended = self._distributed.as_completed(loop=self._client.loop)
@@ -68,17 +69,32 @@ class Cluster:
                     future = self._client.submit(_decode, _absolute(task), work, self._build, pure=False)
                     given[future] = task
                     ended.add(future)
+                self._wait(ended)
                 future = next(ended)
                 task = given.pop(future)
                 try:
                     yield [row | {"audio_filepath": str(task.clip.audio)} for row in future.result()]
                 except self._distributed.scheduler.KilledWorker:
                     yield runner.error_rows(task, LOST)
+        except HarnessError:
+            raise
         except Exception as error:  # of the cluster: those of a clip are rows
             raise HarnessError(f"the cluster failed: {_reason(error)}. What is done is kept") from error
         finally:  # Ctrl-C, or the caller gave up: what a worker has begun ends there, unheard
             if self._client.status == "running":
                 self._client.cancel(list(given))
+
+    def _wait(self, ended) -> None:
+        """Until a task has ended. HarnessError if there is no worker for WORKERLESS_S."""
+        seen = time.monotonic()
+        while not ended.has_ready():
+            time.sleep(0.1)
+            if self._client.status != "running":
+                return  # what is asked next says why
+            if self.n_threads():
+                seen = time.monotonic()
+            elif time.monotonic() - seen > WORKERLESS_S:
+                raise HarnessError(f"no worker is left, for {WORKERLESS_S:g} s. What is done is kept")
 
 
 async def _ask(rpc) -> None:

@@ -26,6 +26,7 @@ class Entry:
     n: int | None  # clips it was calibrated on
     wer_full: float | None  # on them
     held_out: Row | None  # how it did on held-out clips
+    stray: bool  # there is evidence, but of other settings
 
 
 def read(path: Path) -> Entry:
@@ -34,6 +35,8 @@ def read(path: Path) -> Entry:
     evidence = content.get("evidence", {})
     measured = evidence.get("candidates") or [{}]
     rule = calibrate.rule_of(content, path)
+    folder = path.parent / "evidence" / path.stem
+    held_out = _held_out_row(folder, rule)
     return Entry(
         name=path.stem,
         language=content.get("language", NOTHING),
@@ -42,7 +45,8 @@ def read(path: Path) -> Entry:
         reason=evidence.get("reason", "no evidence"),
         n=measured[0].get("n"),
         wer_full=measured[0].get("wer_full"),
-        held_out=_held_out_row(path.parent / "evidence" / path.stem, rule),
+        held_out=held_out,
+        stray=folder.is_dir() and not held_out,
     )
 
 
@@ -67,9 +71,9 @@ def _choice(entry: Entry) -> str:
 
 def _outcome(entry: Entry) -> str:
     if entry.rule == Full():
-        return "nothing to confirm"
+        return "model unusable" if (entry.wer_full or 0) >= 1 else "nothing to confirm"
     if not entry.held_out:
-        return "not evaluated"
+        return "evidence is of other settings" if entry.stray else "not evaluated"
     return calibrate.outcome({"verdict": entry.held_out.verdict})
 
 
@@ -81,6 +85,7 @@ COLUMNS = (
     Column("held-out n", _held_out(lambda row: report.number(row.n))),
     Column("WER full", _held_out(lambda row: report.percent(row.wer_full))),
     Column("WER", _held_out(lambda row: report.percent(row.wer))),
+    Column("diff.", _held_out(lambda row: report.points(row.difference))),
     Column("bound", _held_out(lambda row: report.points(row.bound_upper))),
     Column("outcome", _outcome, numeric=False),
     Column("read/step", _held_out(lambda row: report.number(row.positions_read))),

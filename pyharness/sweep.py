@@ -264,7 +264,7 @@ def identity(plan: Plan) -> dict:
     """What decides the results; the names are those that a refusal to mix runs shows the user."""
     return {
         "models": [[part.model, part.model_sha256] for part in plan.parts],
-        "lists": [part.lists and asdict(part.lists) for part in plan.parts],
+        "sinks": [part.lists and asdict(part.lists) for part in plan.parts],
         "clips": [[part.speech, part.clips_sha256] for part in plan.parts],
         "normaliser": [part.normaliser for part in plan.parts],
         "arms": [arm.describe() for arm in plan.grid.arms],

@@ -99,6 +99,15 @@ def test_clips_that_kill_or_hang_lose_no_other_clip(connected, tmp_path, work, t
     assert {row["id"]: row["error"] for row in rows if "error" in row} == {"clip2": error}
 
 
+def test_a_run_ends_when_no_worker_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "WORKERLESS_S", 1)
+    with local_cluster(1) as started, cluster.Cluster(started.scheduler_address) as connected:
+        started.scale(0)
+        wait_for(lambda: connected.n_threads() == 0, 60)
+        with pytest.raises(HarnessError, match="no worker is left, for 1 s"):
+            list(connected.run([task(1, 60, tmp_path)], 1, hang_on_clip_2))
+
+
 def sweep_on(dask_cluster, setting) -> list[str]:
     """Arguments of the setting's sweep, on the cluster."""
     arguments = setting.arguments

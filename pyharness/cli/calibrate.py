@@ -49,8 +49,10 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, scheduler, timeo
     """Choose budget, sink fraction, tau and lookbehind for a model and a language.
 
     Every candidate decodes the validation part of the speech. Then they are tested, from the most expensive one down
-    to the first that is not Non-inferior; those before it are accepted, and the cheapest of them is chosen if it beats
-    the full cache by 5 %. The full cache is an honest outcome. The profile carries the evidence.
+    to the first that is not Non-inferior; those before it are accepted, and the cheapest of them is chosen if it is
+    expected to beat the full cache by 5 %: by the measured time of a reduced step, plus a full one for every step
+    that is executed again. The full cache is an honest outcome, and usual with few clips. The profile carries the
+    evidence.
 
     \b
     Examples:

@@ -43,11 +43,12 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, scheduler, tim
 
     Prints "reproduced", "not reproduced" or "inconclusive" and, for the last, how many clips would decide it. The
     clips are decoded with everything the profile sets, in the way in which it was calibrated (beam, timestamps, ...).
-    One that chooses the full cache has nothing to compare.
+    One that chooses the full cache has nothing to compare. `pyharness profiles` shows the verdict of NAME.json if the
+    run directory is evidence/NAME beside it.
 
     \b
     Example:
-      pyharness evaluate --profile profile.json --speech asterisk-en
+      pyharness evaluate --profile profile.json --speech asterisk-en --run evidence/profile
     """
     console = Console(stderr=True)
     jobs, run_tasks = who_decodes(jobs, scheduler)

@@ -22,7 +22,7 @@ def speech():
     """Get recordings with transcripts.
 
     Every command that takes --speech accepts a set from this list, or a manifest of your own: a .jsonl or
-    .csv file with the fields audio and text (optional: id, language, speaker, duration).
+    .csv file with the fields audio and text (optional: id, language, speaker, recording, duration).
     """
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 import os
 import shlex
 from pathlib import Path
@@ -29,9 +30,16 @@ class Names(click.ParamType):
         return names
 
 
+def _not_nan(_context, _parameter, value):
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds")
+    return value
+
+
 timeout_option = click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, 1e6, min_open=True),
+    callback=_not_nan,
     help="Seconds a clip may take under all arms.  [default: 60 + 30 times its duration, for each arm]",
 )
 
@@ -131,7 +139,7 @@ def _half_budget(path: Path, speech: tuple[str, ...] | None):
 
 def who_decodes(jobs: int | None, scheduler: str | None):
     """How many clips at a time, and the function that runs their tasks: here, or on a cluster."""
-    if not scheduler:
+    if scheduler is None:
         return jobs or os.cpu_count() or 1, runner.run
     if jobs:
         raise click.UsageError("--jobs is for this machine: with --scheduler, its workers' threads decide")

@@ -43,7 +43,7 @@ def transcribe(
     Examples:
       pyharness transcribe clip.wav --model base
       pyharness transcribe *.flac --model base --kv-budget 192 --kv-tau 0.4 --format srt --out subtitles
-      pyharness transcribe clip.mp3 --model tiny.en --profile calibration/tiny.en.json --format json
+      pyharness transcribe clip.mp3 --model tiny.en --profile calibration/tiny.en-en.json --format json
     """
     rule = _rule(kv_rule, budget=kv_budget, sink_fraction=kv_sink_frac, tau=kv_tau)
     if rule and profile:
