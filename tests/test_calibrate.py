@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pyharness import calibrate, models, rules, splits, statistics
+from pyharness import calibrate, models, rules, splits, statistics, sweep
 from pyharness.cli import main
 from pyharness.errors import HarnessError
 from pyharness.rules import Full, PadsinkTrack
@@ -141,10 +141,13 @@ def calibrated(tiny_en, tmp_path_factory):
     grid = folder / "grid.toml"
     grid.write_text('models = ["x"]\nspeech = ["x"]\n[[arms]]\nrule = "padsink-track"\nbudget = [384, 192]\n')
     profile = folder / "profile.json"
-    pyharness(
-        *("calibrate", "--model", "tiny.en", "--speech", "asterisk-en", "--clips", "12", "--grid", grid),
-        *("--run", folder / "run", "--out", profile),
-    )
+    arguments = ["--model", "tiny.en", "--speech", "asterisk-en", "--clips", "12", "--grid", grid]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "LISTS_CLIPS", 4)
+        result = CliRunner().invoke(
+            main, ["calibrate", *map(str, [*arguments, "--run", folder / "run", "--out", profile])]
+        )
+    assert result.exit_code == 0, result.output
     return profile
 
 

@@ -86,6 +86,7 @@ def test_fleurs_clip_keeps_the_raw_text_and_names_the_recording_not_the_sentence
         "language": "tr",
         "duration": 1.5,
         "speaker": "",
+        "recording": "id 7",  # several people read each sentence
         "source": f"{tmp_path / 'data'} tr_tr test local",
         "licence": "CC-BY-4.0",
         "synthetic": False,
