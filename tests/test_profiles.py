@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from test_report import row
 
-from pyharness import report
+from pyharness import native, paths, profiles, report, rules
 from pyharness.cli import main
 
 
@@ -72,6 +72,17 @@ def test_what_was_measured_for_other_settings_is_no_evidence(profile, other):
     path = profile("base-en", "Non-inferior", **{"rule": "padsink-track", "budget": 128, "tau": 0.3} | other)
     _, [cells], _ = table(path)
     assert "evidence is of other settings" in cells and "reproduced" not in cells
+
+
+@pytest.mark.parametrize("path", sorted((paths.REPOSITORY / "calibration").glob("*.json")), ids=lambda path: path.stem)
+def test_committed_profiles_are_read_by_the_library_and_have_evidence_of_their_own(path):
+    entry = profiles.read(path)
+    assert entry.n and not entry.stray and (entry.rule == rules.Full() or entry.held_out)
+    library, message = native.library(), native.ffi.new("char[200]")
+    params = native._sized("struct whisper_kv_view_params")
+    code = library.whisper_kv_view_load_profile(native.ffi.NULL, str(path).encode(), params, message, 200)
+    assert code == 0, native.ffi.string(message)
+    assert params.budget == getattr(entry.rule, "budget", params.budget) and params.n_sink_pos == 128
 
 
 def test_broken_evidence_is_named(profile, tmp_path):
