@@ -2,7 +2,7 @@
 # Calibrates the ten configurations of the README and confirms each on held-out clips. Needs ./build.sh first; an
 # interrupted run goes on where it was. What it writes is committed: calibration/NAME.json, calibration/evidence/NAME.
 #
-# usage: calibration/configurations.sh [NAME...]      (default: all; about 100 minutes on 2 cores)
+# usage: calibration/configurations.sh [NAME...]      (default: all; about two hours on 2 busy cores)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pyharness=.venv/bin/pyharness

@@ -29,7 +29,9 @@ class Cluster:
         try:
             import distributed
         except ImportError as error:
-            raise HarnessError(f"--scheduler needs Dask: pip install 'padsink[cluster]' ({error})") from error
+            raise HarnessError(
+                f"--scheduler needs Dask: in padsink's folder, .venv/bin/pip install -e '.[cluster]' ({error})"
+            ) from error
         self._distributed = distributed
         self._build = native.build_sha256()
         try:  # before the client, which gives up late

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyharness import calibrate, report
 from pyharness.report import NOTHING, Column
-from pyharness.rules import Full, PadsinkTrack, Rule
+from pyharness.rules import Full, Rule
 from pyharness.summary import Row, read_rows
 
 
@@ -64,11 +64,6 @@ def _held_out(show: Callable[[Row], str]) -> Callable[[Entry], str]:
     return lambda entry: show(entry.held_out) if entry.held_out else NOTHING
 
 
-def _choice(entry: Entry) -> str:
-    rule = entry.rule
-    return f"{rule.budget}, tau {rule.tau:g}" if isinstance(rule, PadsinkTrack) else rule.name
-
-
 def _outcome(entry: Entry) -> str:
     if entry.rule == Full():
         return "model unusable" if (entry.wer_full or 0) >= 1 else "nothing to confirm"
@@ -81,7 +76,7 @@ COLUMNS = (
     Column("profile", lambda entry: entry.name + ("*" if entry.synthetic else ""), numeric=False),
     Column("n", lambda entry: report.number(entry.n)),
     Column("its WER", lambda entry: report.percent(entry.wer_full)),
-    Column("choice", _choice, numeric=False),
+    Column("choice", lambda entry: entry.rule.brief(), numeric=False),
     Column("held-out n", _held_out(lambda row: report.number(row.n))),
     Column("WER full", _held_out(lambda row: report.percent(row.wer_full))),
     Column("WER", _held_out(lambda row: report.percent(row.wer))),

@@ -61,7 +61,7 @@ class RunDirectory:
     def _write_config(self, config: dict) -> None:
         path = self.folder / "run.json"
         if path.exists():
-            made = _read_json(path)
+            made = read_config(self.folder)
             theirs = made.get("identity")
             theirs = theirs if isinstance(theirs, dict) else {}
             differ = [name for name, digest in self._identity.items() if theirs.get(name) != digest]
@@ -102,7 +102,7 @@ class RunDirectory:
     @property
     def date(self) -> str:
         """When the run was begun."""
-        return str(_read_json(self.folder / "run.json").get("date", "unknown date"))
+        return str(read_config(self.folder).get("date", "unknown date"))
 
     def done(self) -> set[tuple]:
         return {clip_key(row) for row in self._lines}
@@ -127,7 +127,11 @@ class RunDirectory:
 
 def read_config(folder: Path) -> dict:
     """What run.json holds."""
-    return _read_json(folder / "run.json")
+    path = folder / "run.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HarnessError(f"cannot read '{path}': {error}") from error
 
 
 def read_utterances(folder: Path) -> list[dict]:
@@ -187,13 +191,6 @@ def _lock(path: Path) -> int:
 
 def _line(row: dict) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def _read_json(path: Path) -> dict:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise HarnessError(f"cannot read '{path}': {error}") from error
 
 
 def _digest(value) -> str:

@@ -79,6 +79,7 @@ class Plan:
 
     def tasks(self, timeout: float | None = None) -> list[Task]:
         """Clip by clip within a part, so that a worker seldom changes its model."""
+        watched = [part.watched(self.grid.watch) for part in self.parts]
         return [
             Task(
                 i,
@@ -91,9 +92,9 @@ class Plan:
                 timeout or default_timeout(clip, len(self.grid.arms)),
                 part.lists,
                 part.strip_diacritics,
-                watched=clip is part.watched(self.grid.watch),
+                watched=clip is shown,
             )
-            for part in self.parts
+            for part, shown in zip(self.parts, watched, strict=True)
             for i, clip in enumerate(part.clips)
         ]
 

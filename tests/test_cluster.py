@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +18,14 @@ import native_tools as tools
 import pytest
 from click.testing import CliRunner
 from test_runner import die_on_clip_2, hang_on_clip_2, task
-from test_sweep import Setting, busy_worker, summary_without_times, untimed, wait_for
+from test_sweep import (
+    Setting,
+    busy_worker,
+    interrupt_after_the_first_clip,
+    summary_without_times,
+    untimed,
+    wait_for,
+)
 
 from pyharness import cluster, grid, native, runner, sweep
 from pyharness.cli import main
@@ -138,19 +144,7 @@ def test_a_killed_dask_worker_costs_no_clip_and_changes_no_result(connected, set
 
 
 def test_ctrl_c_cancels_what_is_left_and_the_run_goes_on(dask_cluster, connected, setting):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pyharness", *sweep_on(dask_cluster, setting)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test runner in the background ignores it
-    )
-    utterances = setting.out / "utterances.jsonl"
-    wait_for(lambda: utterances.exists() and utterances.stat().st_size)
-    process.send_signal(signal.SIGINT)
-    begin = time.monotonic()
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and time.monotonic() - begin < 5
+    err = interrupt_after_the_first_clip(setting, sweep_on(dask_cluster, setting))
     assert f"--out {setting.out}" in err and "Traceback" not in err
     wait_for(lambda: not any(connected._client.processing().values()), 20)
     assert len(setting.utterances()) in (2, 4, 6)
@@ -246,5 +240,5 @@ def test_jobs_and_a_missing_package_are_told(setting, monkeypatch):
     result = setting.run("--scheduler", "tcp://127.0.0.1:1")
     assert result.exit_code == 2 and "--jobs" in result.output
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(HarnessError, match=r"pip install 'padsink\[cluster\]'"):
+    with pytest.raises(HarnessError, match=r"pip install -e '\.\[cluster\]'"):
         cluster.Cluster("tcp://127.0.0.1:1")

@@ -10,15 +10,7 @@ from pyharness import grid as grids
 from pyharness import paths, report, rundir, splits
 from pyharness import speech as speeches
 from pyharness import sweep as sweeps
-from pyharness.cli.sweep import (
-    fail_if_nothing_was_measured,
-    jobs_option,
-    new_run_folder,
-    run_with_progress,
-    scheduler_option,
-    timeout_option,
-    who_decodes,
-)
+from pyharness.cli import running
 
 CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
 
@@ -35,9 +27,9 @@ CANDIDATES = paths.REPOSITORY / "calibration" / "candidates.toml"
 )
 @click.option("--clips", type=click.IntRange(1), help="Validation clips.  [default: all]")
 @click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: 0]")
-@jobs_option
-@scheduler_option
-@timeout_option
+@running.jobs_option
+@running.scheduler_option
+@running.timeout_option
 @click.option(
     "--run",
     "run_folder",
@@ -61,15 +53,15 @@ def calibrate(model, speech, language, grid, clips, seed, jobs, scheduler, timeo
     """
     console = Console(stderr=True)
     calibration.prepare_profile(out)
-    jobs, run_tasks = who_decodes(jobs, scheduler)
-    run_folder = run_folder or new_run_folder("calibrate")
+    jobs, run_tasks = running.who_decodes(jobs, scheduler)
+    run_folder = run_folder or running.new_run_folder("calibrate")
     candidates = grids.load(grid)
     calibration.check_candidates(candidates.arms, grid)
     grid = grids.override(candidates, models=(model,), speech=(speech,), clips=clips, seed=seed)
     plan = sweeps.make_plan(grid, language, console.print, part="validation", wants_lists=True)
-    rows = run_with_progress(plan, run_folder, jobs, console, timeout, run_tasks, flag="--run")
+    rows = running.run_with_progress(plan, run_folder, jobs, console, timeout, run_tasks, flag="--run")
     report.write_report(run_folder)
-    fail_if_nothing_was_measured(rows, run_folder)
+    running.fail_if_nothing_was_measured(rows, run_folder)
     choice = calibration.choose(grid.arms, rows, rundir.read_utterances(run_folder))
     content = calibration.profile(plan.parts[0], choice, rundir.read_config(run_folder))
     calibration.write_profile(out, content)

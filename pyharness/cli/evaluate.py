@@ -10,15 +10,7 @@ from pyharness import calibrate as calibration
 from pyharness import grid as grids
 from pyharness import report, rules
 from pyharness import sweep as sweeps
-from pyharness.cli.sweep import (
-    fail_if_nothing_was_measured,
-    jobs_option,
-    new_run_folder,
-    run_with_progress,
-    scheduler_option,
-    timeout_option,
-    who_decodes,
-)
+from pyharness.cli import running
 
 
 @click.command()
@@ -33,9 +25,9 @@ from pyharness.cli.sweep import (
 @click.option("--language", help="Language of a manifest that does not state it.")
 @click.option("--clips", type=click.IntRange(1), help="Held-out clips.  [default: all]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which clips are drawn.")
-@jobs_option
-@scheduler_option
-@timeout_option
+@running.jobs_option
+@running.scheduler_option
+@running.timeout_option
 @click.option("--run", "run_folder", type=click.Path(file_okay=False, path_type=Path), help="Run directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def evaluate(profile, speech, model, language, clips, seed, jobs, scheduler, timeout, run_folder, as_json):
@@ -51,8 +43,8 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, scheduler, tim
       pyharness evaluate --profile profile.json --speech asterisk-en --run evidence/profile
     """
     console = Console(stderr=True)
-    jobs, run_tasks = who_decodes(jobs, scheduler)
-    run_folder = run_folder or new_run_folder("evaluate")
+    jobs, run_tasks = running.who_decodes(jobs, scheduler)
+    run_folder = run_folder or running.new_run_folder("evaluate")
     content = calibration.read_profile(profile)
     arm = calibration.arm_of(content, profile)
     model = model or content["model"]["name"]
@@ -72,9 +64,9 @@ def evaluate(profile, speech, model, language, clips, seed, jobs, scheduler, tim
         click.echo(json.dumps({"outcome": text}) if as_json else f"{text}: the profile chooses the full cache")
         return
 
-    rows = run_with_progress(plan, run_folder, jobs, console, timeout, run_tasks, flag="--run")
+    rows = running.run_with_progress(plan, run_folder, jobs, console, timeout, run_tasks, flag="--run")
     report.write_report(run_folder)
-    fail_if_nothing_was_measured(rows, run_folder)
+    running.fail_if_nothing_was_measured(rows, run_folder)
     outcome = calibration.outcome(rows[1])
     if as_json:
         click.echo(json.dumps({"outcome": outcome, "run": str(run_folder), **rows[1]}, ensure_ascii=False, indent=1))

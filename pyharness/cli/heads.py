@@ -20,7 +20,12 @@ from pyharness.errors import HarnessError
 @click.option("--language", help="Language of a manifest that does not state it.")
 @click.option("--clips", type=click.IntRange(1), default=25, show_default=True, help="Clips to look at.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which clips are drawn.")
-@click.option("--json", "as_json", is_flag=True, help="Print alignment_heads and sink_positions as a profile has them.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print what was found as alignment_heads and sink_positions, the keys of a profile.",
+)
 def heads(model, speech, language, clips, seed, as_json):
     """Find the alignment heads and the constant sinks of a model.
 

@@ -1,20 +1,16 @@
 """pyharness sweep"""
 
-import datetime
 import json
-import math
-import os
-import shlex
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pyharness import calibrate as calibration
-from pyharness import cluster, report, rundir, runner
 from pyharness import grid as grids
+from pyharness import report, rundir
 from pyharness import sweep as sweeps
+from pyharness.cli import running
 from pyharness.errors import HarnessError
 
 
@@ -28,29 +24,6 @@ class Names(click.ParamType):
         if not names:
             self.fail("expected names separated by commas", param, ctx)
         return names
-
-
-def _not_nan(_context, _parameter, value):
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is no number of seconds")
-    return value
-
-
-timeout_option = click.option(
-    "--timeout",
-    type=click.FloatRange(0, 1e6, min_open=True),
-    callback=_not_nan,
-    help="Seconds a clip may take under all arms.  [default: 60 + 30 times its duration, for each arm]",
-)
-
-jobs_option = click.option("--jobs", type=click.IntRange(1, 512), help="Worker processes.  [default: one per core]")
-
-scheduler_option = click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Decode on the workers of this Dask scheduler instead, one clip per thread of theirs; not with --jobs. "
-    "Models and recordings must be at the same paths there. Needs padsink[cluster].",
-)
 
 
 @click.command()
@@ -70,9 +43,9 @@ scheduler_option = click.option(
 @click.option("--seed", type=click.IntRange(0), help="Which clips are drawn.  [default: the grid's]")
 @click.option("--watch", metavar="CLIP", help="Id of the clip whose window the report shows.  [default: the longest]")
 @click.option("--language", help="Language of manifests that do not state it.")
-@jobs_option
-@scheduler_option
-@timeout_option
+@running.jobs_option
+@running.scheduler_option
+@running.timeout_option
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -99,19 +72,23 @@ def sweep(models, speech, grid, halve, clips, seed, watch, language, jobs, sched
       pyharness sweep --models base --scheduler tcp://10.0.0.1:8786
     """
     console = Console(stderr=True)
-    jobs, run_tasks = who_decodes(jobs, scheduler)
+    jobs, run_tasks = running.who_decodes(jobs, scheduler)
     if resume and not (out and rundir.is_run(out)):
         raise HarnessError(f"--resume: '{out}' holds no run" if out else "--resume needs --out, the run to continue")
-    out = out or new_run_folder("sweep")
+    out = out or running.new_run_folder("sweep")
 
     if halve and (grid or models):
         raise HarnessError("--halve takes model and arms from the profile: leave --grid and --models out")
-    grid, part, lists = _half_budget(halve, speech) if halve else (grids.load(grid or grids.DEFAULT), None, None)
+    profile = calibration.read_profile(halve) if halve else None
+    grid = _half_budget(profile, halve, speech) if halve else grids.load(grid or grids.DEFAULT)
     grid = grids.override(grid, models=models, speech=speech, clips=clips, seed=seed, watch=watch)
-    plan = sweeps.make_plan(grid, language, console.print, part, lists)
     if halve:
-        calibration.check_part(calibration.read_profile(halve), plan.parts[0], halve)
-    rows = run_with_progress(plan, out, jobs, console, timeout, run_tasks)
+        plan = sweeps.make_plan(grid, language, console.print, "held-out", calibration.lists_of(profile, halve))
+        for part in plan.parts:
+            calibration.check_part(profile, part, halve)
+    else:
+        plan = sweeps.make_plan(grid, language, console.print)
+    rows = running.run_with_progress(plan, out, jobs, console, timeout, run_tasks)
     page = report.write_report(out)
 
     if as_json:
@@ -122,74 +99,17 @@ def sweep(models, speech, grid, halve, clips, seed, watch, language, jobs, sched
             names = ", ".join(calibration.still_non_inferior(rows)) or "no rule"
             click.echo(f"still Non-inferior at half the budget: {names}")
     console.print(f"report: {page}", highlight=False, soft_wrap=True)
-    fail_if_nothing_was_measured(rows, out)
+    running.fail_if_nothing_was_measured(rows, out)
 
 
-def _half_budget(path: Path, speech: tuple[str, ...] | None):
-    """What to compare, on which part of the speech, and the lists of the model."""
-    content = calibration.read_profile(path)
-    arms = calibration.half_budget_arms(calibration.rule_of(content, path), path)
-    speech = speech or (content.get("evidence", {}).get("speech"),)
+def _half_budget(profile: dict, path: Path, speech: tuple[str, ...] | None) -> grids.Grid:
+    """Every rule at half the budget of the profile, which ``path`` holds."""
+    speech = speech or (profile.get("evidence", {}).get("speech"),)
     if None in speech:
         raise HarnessError(f"profile '{path}' does not name its speech: give --speech")
-    limits = calibration.limits_of(content, path)
-    grid = grids.Grid(models=(content["model"]["name"],), speech=speech, arms=arms, limits=limits)
-    return grid, "held-out", calibration.lists_of(content, path)
-
-
-def who_decodes(jobs: int | None, scheduler: str | None):
-    """How many clips at a time, and the function that runs their tasks: here, or on a cluster."""
-    if scheduler is None:
-        return jobs or os.cpu_count() or 1, runner.run
-    if jobs:
-        raise click.UsageError("--jobs is for this machine: with --scheduler, its workers' threads decide")
-    workers = click.get_current_context().with_resource(cluster.Cluster(scheduler))
-    return workers.n_threads(), workers.run
-
-
-def new_run_folder(command: str) -> Path:
-    return Path("runs") / datetime.datetime.now().strftime(f"{command}-%Y%m%d-%H%M%S")
-
-
-def run_with_progress(plan, out, jobs, console, timeout, run_tasks, flag="--out"):
-    """``sweeps.run`` with a progress bar; Ctrl-C says with which flag to continue and exits with 130."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("clips"),
-        TimeElapsedColumn(),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
+    return grids.Grid(
+        models=(profile["model"]["name"],),
+        speech=speech,
+        arms=calibration.half_budget_arms(calibration.rule_of(profile, path), path),
+        limits=calibration.limits_of(profile, path),
     )
-    with Progress(*columns, console=console) as progress:
-        n_arms = len(plan.grid.arms)
-        task = progress.add_task(f"{n_arms} arms, {jobs} jobs", total=sum(len(part.clips) for part in plan.parts))
-        try:
-            return sweeps.run(
-                plan,
-                out,
-                jobs,
-                advance=lambda n: progress.advance(task, n),
-                say=lambda text: console.print(text, highlight=False, soft_wrap=True),
-                timeout=timeout,
-                run_tasks=run_tasks,
-            )
-        except KeyboardInterrupt:
-            progress.stop()
-            console.print(
-                f"interrupted; what is done is kept. Continue with the same options and {flag} {shlex.quote(str(out))}",
-                highlight=False,
-                soft_wrap=True,
-            )
-            raise SystemExit(130) from None
-
-
-def fail_if_nothing_was_measured(rows, out):
-    """Name the clips that failed; an error if none is left to compare."""
-    failed = {(row["model"], row["speech"]): row["failed_clips"] for row in rows if row["failed_clips"]}
-    for (model, speech), n in failed.items():
-        click.echo(f'{n} clips of {speech} failed with {model}: see "error" in {out / "utterances.jsonl"}', err=True)
-    if not any(row["n"] for row in rows):
-        has_decoded = any(row["positions_read"] for row in rows)
-        raise HarnessError("no reference has a word to compare" if has_decoded else "no clip could be decoded")
