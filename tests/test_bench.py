@@ -12,7 +12,8 @@ from pyharness import audio, rules, speech
 from pyharness.bench import libraries, paired, step, utterance
 from pyharness.bench.libraries import STOCK, Library
 from pyharness.cli import main
-from pyharness.cli.bench import STEP_COLUMNS, UTTERANCE_COLUMNS
+from pyharness.cli.bench.step import STEP_COLUMNS
+from pyharness.cli.bench.utterance import UTTERANCE_COLUMNS
 from pyharness.errors import HarnessError
 from pyharness.native import Decoding, Model
 from pyharness.runner import Worker
