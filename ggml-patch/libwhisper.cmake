@@ -5,10 +5,12 @@ target_sources(whisper PRIVATE
     ${PADSINK_ROOT}/src/kv-attn.cpp
     ${PADSINK_ROOT}/src/kv-attn-avx2.cpp
     ${PADSINK_ROOT}/src/kv-attn-avx512.cpp
+    ${PADSINK_ROOT}/src/kv-attn-neon.cpp
     ${PADSINK_ROOT}/src/kv-counters.cpp
     ${PADSINK_ROOT}/src/kv-profile.cpp
     ${PADSINK_ROOT}/src/kv-ring.cpp
     ${PADSINK_ROOT}/src/kv-select.cpp
+    ${PADSINK_ROOT}/src/kv-times.cpp
     ${PADSINK_ROOT}/src/kv-view.cpp
 )
 

@@ -86,6 +86,18 @@ class Counters:
     n_rows_copied: int
     t_prompts_us: int
     t_steps_us: int
+    t_tracking_us: int
+
+
+@dataclass(frozen=True)
+class Times:
+    """struct whisper_kv_view_times: where the time of the decoder's graph went, nanoseconds."""
+
+    t_weights_ns: int
+    t_cross_ns: int
+    t_signals_ns: int
+    t_text_ns: int
+    t_other_ns: int
 
 
 @dataclass(frozen=True)
@@ -447,7 +459,18 @@ def read_counters(lib, model, state) -> Counters:
     """Of a state of the model, by their handles; NULL = the model's own state."""
     counters = _sized("struct whisper_kv_view_counters")
     lib.whisper_kv_view_get_counters(model, state, counters)
-    return Counters(**{field.name: getattr(counters, field.name) for field in fields(Counters)})
+    return _copied(counters, Counters)
+
+
+def read_times(lib, model, state) -> Times:
+    """Since whisper_kv_view_time_nodes(); handles as above."""
+    times = _sized("struct whisper_kv_view_times")
+    lib.whisper_kv_view_get_times(model, state, times)
+    return _copied(times, Times)
+
+
+def _copied(struct, kind: type):
+    return kind(**{field.name: getattr(struct, field.name) for field in fields(kind)})
 
 
 def _sized(struct: str):

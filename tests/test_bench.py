@@ -106,6 +106,12 @@ STEP_KEYS = {
     *("model", "threads", "arm", "rule", "budget", "tau", "ms", "ms_low", "ms_high", "ratio_to_stock", "ratio_low"),
     *(
         "ratio_high",
+        "weights_ms",
+        "cross_ms",
+        "text_ms",
+        "tracking_ms",
+        "tracking_share",
+        "rest_ms",
         "positions",
         "bytes_read",
         "rows_copied",
@@ -181,6 +187,20 @@ def test_steps_that_read_everything_against_their_rule_are_told(loaded):
     tokens = step.choose(20, 1)
     assert step.time_pass(rules.PadsinkTrack(guard_runaway=1e-3), tokens, 1).full == 4
     assert step.time_pass(rules.Full(), tokens, 1).full == 0
+
+
+def test_the_time_of_nodes_knows_weights_and_both_attentions(loaded):
+    tokens = step.choose(8, 1)
+    off, full, reduced = (
+        step.time_nodes(rule, tokens, 1) for rule in (rules.Off(), rules.Full(), rules.PadsinkTrack())
+    )
+    for upstreams_or_ours in (off, full):  # 1500 positions against fewer than 20 tokens
+        assert upstreams_or_ours["cross_ms"] > 2 * upstreams_or_ours["text_ms"] > 0
+    assert off["signals_ms"] == 0 < reduced["signals_ms"] < reduced["cross_ms"] < full["cross_ms"]
+    assert min(off["weights_ms"], full["weights_ms"], reduced["weights_ms"]) > 0
+    found = step._stepper.times()
+    step.time_pass(rules.Full(), tokens, 1)
+    assert step._stepper.times() == found  # switched off
 
 
 def test_only_the_steps_of_a_pass_are_timed(loaded, monkeypatch):

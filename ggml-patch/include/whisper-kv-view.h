@@ -107,6 +107,17 @@ struct whisper_kv_view_counters {
     int64_t  n_rows_copied;  // rows copied into the ring buffers
     int64_t  t_prompts_us;   // time in prompts
     int64_t  t_steps_us;     // time in generation steps, re-executions included
+    int64_t  t_tracking_us;  // time that steps spend on the view itself: window, copies, where the speech is, confidence
+};
+
+// Time that the nodes of the decoder's graph took since whisper_kv_view_time_nodes().
+struct whisper_kv_view_times {
+    uint32_t size;         // sizeof(struct whisper_kv_view_times), set by the caller
+    int64_t  t_weights_ns; // products with the model's matrices
+    int64_t  t_cross_ns;   // attention over the encoder's positions
+    int64_t  t_signals_ns; //   of it: keeping what tracking needs
+    int64_t  t_text_ns;    // attention over the text so far, and writing its cache
+    int64_t  t_other_ns;   // norms, activations, sums
 };
 
 enum whisper_kv_step_kind {
@@ -171,6 +182,11 @@ int whisper_kv_view_get_state(struct whisper_context * ctx, struct whisper_state
 // counters since the state was created or reset
 int whisper_kv_view_get_counters  (struct whisper_context * ctx, struct whisper_state * state, struct whisper_kv_view_counters * counters);
 int whisper_kv_view_reset_counters(struct whisper_context * ctx, struct whisper_state * state);
+
+// For benches: from now on, the decoder's graph is computed node by node, which takes longer, and the time of each is taken
+// (of signals: by the first thread). With false the graph is computed in one go again; the times found stay.
+int whisper_kv_view_time_nodes(struct whisper_context * ctx, struct whisper_state * state, bool on);
+int whisper_kv_view_get_times (struct whisper_context * ctx, struct whisper_state * state, struct whisper_kv_view_times * times);
 
 // Called after every run of the decoder, with everything the run found out. NULL switches it off.
 int whisper_kv_view_set_step_callback(

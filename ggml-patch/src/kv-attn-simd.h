@@ -1,24 +1,29 @@
 // kv-attn-simd: the body of the vector versions, included once by each kv-attn-<isa>.cpp
 //
 // The including file is compiled with the flags of its instruction set and defines
-//   KV_LANES              floats in a vector: 8 or 16
+//   KV_LANES              floats in a vector: 4, 8 or 16
 //   kv_load_f16(p)        KV_LANES f16 values at p, as floats
-// Everything else is written with the compiler's vector types.
+// Everything else is written with the compiler's vector types, static, and without functions of the standard library: what
+// the linker could merge across files would run on CPUs that lack the instructions.
+//
+// What limits it is how fast rows stream in. In the full cache the rows of all heads of a position lie side by side:
+// read head after head, no hardware prefetcher follows. So a block of rows is read for all queries before the next one.
+// All keys come before all values: whoever tracks the speech needs the weights of all rows anyway, and with them in
+// memory, a running softmax would only add its corrections.
 
 #pragma once
 
 #include "kv-attn.h"
 
 #include <cmath> // INFINITY
-#include <cstring>
+#include <utility>
 
 typedef float   kv_vf __attribute__((vector_size(4*KV_LANES), aligned(4), may_alias));
 typedef int32_t kv_vi __attribute__((vector_size(4*KV_LANES), aligned(4), may_alias));
 
-#define KV_VECS (KV_ATTN_DIM/KV_LANES)
-
-// Rows of the full cache lie a page or a quarter of one apart, where no hardware prefetcher follows.
-#define KV_AHEAD 16
+#define KV_VECS  (KV_ATTN_DIM/KV_LANES)
+#define KV_BLOCK 16 // rows; a multiple of KV_LANES
+#define KV_AHEAD 16 // rows to prefetch
 
 static inline void kv_prefetch(const uint16_t * row) {
     __builtin_prefetch(row);
@@ -35,6 +40,50 @@ static inline float kv_sum(kv_vf x) {
         sum += x[i];
     }
     return sum;
+}
+
+// lanes of a and b (which count on from a's), in the order given
+template <int... lane>
+static inline kv_vf kv_shuffle(kv_vf a, kv_vf b) {
+#ifdef __clang__
+    return __builtin_shufflevector(a, b, lane...);
+#else
+    return __builtin_shuffle(a, b, (kv_vi) { lane... });
+#endif
+}
+
+// Lane i of what adds up the halves of `n` groups of lanes that lie in two vectors: the first half's lane.
+template <int n>
+static constexpr int kv_half(int i) {
+    const int width = KV_LANES/n;
+    const int group = i/width;
+
+    return (group < n/2 ? 0 : KV_LANES) + group%(n/2)*2*width + i%width;
+}
+
+// two vectors of n/2 groups of lanes to one of n groups, each half as wide and with the same sum
+template <int n, int... i>
+static inline kv_vf kv_fold(kv_vf a, kv_vf b, std::integer_sequence<int, i...>) {
+    return kv_shuffle<kv_half<n>(i)...>(a, b) + kv_shuffle<kv_half<n>(i) + KV_LANES/n ...>(a, b);
+}
+
+// q.k of n rows, in n groups of lanes whose sums they are; in as many lanes for n = KV_LANES
+template <int n>
+static inline __attribute__((always_inline)) kv_vf kv_dots(const kv_vf * q, const uint16_t * k, size_t stride) {
+    if constexpr (n == 1) {
+        kv_prefetch(k + KV_AHEAD*stride);
+
+        kv_vf dot = q[0]*kv_load_f16(k);
+        for (int j = 1; j < KV_VECS; ++j) {
+            dot += q[j]*kv_load_f16(k + j*KV_LANES);
+        }
+        return dot;
+    } else {
+        const kv_vf a = kv_dots<n/2>(q, k,              stride);
+        const kv_vf b = kv_dots<n/2>(q, k + n/2*stride, stride);
+
+        return kv_fold<n>(a, b, std::make_integer_sequence<int, KV_LANES>());
+    }
 }
 
 // exp(x) for x <= 0, relative error below 3e-7; exactly 0 below -87; NaN stays NaN
@@ -60,26 +109,38 @@ static inline kv_vf kv_exp(kv_vf x) {
     return x < -87.0f ? kv_set1(0.0f) : x == x ? y : x;
 }
 
-// scale*q.k + bias into weight[]; returns the largest
-static inline float kv_logits(const float * q, const struct kv_attn_rows & rows, float scale, float * weight) {
-    kv_vf qv[KV_VECS];
+// NaN once there is one
+static inline float kv_larger(float max, float x) {
+    return x > max || x != x ? x : max;
+}
+
+// scale*q.k + bias of rows [i0, i1) into the weights; returns the largest, or max if that is larger
+static inline float kv_logits(const kv_attn_query & query, const kv_attn_rows & rows, float scale, int i0, int i1, float max) {
+    const uint16_t * k = rows.k + query.head*rows.head_stride;
+
+    kv_vf q[KV_VECS];
     for (int j = 0; j < KV_VECS; ++j) {
-        qv[j] = *(const kv_vf *) (q + j*KV_LANES)*scale;
+        q[j] = *(const kv_vf *) (query.q + j*KV_LANES)*scale;
     }
 
-    float max = -INFINITY;
-    for (int i = 0; i < rows.n; ++i) {
-        const uint16_t * k = rows.k + i*rows.stride;
+    kv_vf maxs = kv_set1(max);
 
-        kv_prefetch(k + KV_AHEAD*rows.stride);
-
-        kv_vf dot = qv[0]*kv_load_f16(k);
-        for (int j = 1; j < KV_VECS; ++j) {
-            dot += qv[j]*kv_load_f16(k + j*KV_LANES);
+    int i = i0;
+    for (; i + KV_LANES <= i1; i += KV_LANES) {
+        kv_vf logits = kv_dots<KV_LANES>(q, k + i*rows.stride, rows.stride);
+        if (rows.bias) {
+            logits += *(const kv_vf *) (rows.bias + i);
         }
+        *(kv_vf *) (query.weight + i) = logits;
+        maxs = logits > maxs ? logits : logits == logits ? maxs : logits;
+    }
+    for (; i < i1; ++i) {
+        query.weight[i] = kv_sum(kv_dots<1>(q, k + i*rows.stride, rows.stride)) + (rows.bias ? rows.bias[i] : 0.0f);
+        max = kv_larger(max, query.weight[i]);
+    }
 
-        weight[i] = kv_sum(dot) + (rows.bias ? rows.bias[i] : 0.0f);
-        max = weight[i] > max || weight[i] != weight[i] ? weight[i] : max;
+    for (int j = 0; j < KV_LANES; ++j) {
+        max = kv_larger(max, maxs[j]);
     }
 
     return max;
@@ -109,42 +170,73 @@ static inline float kv_softmax(float * weight, int n, float max) {
     return kv_sum(sum + last);
 }
 
-static float kv_attn_simd(const float * q, const struct kv_attn_rows & rows, float scale, float * weight, float * out) {
-    const float max = kv_logits(q, rows, scale, weight);
+// out += weight[i] * v of rows [i0, i1)
+static inline void kv_add_values(const kv_attn_query & query, const kv_attn_rows & rows, int i0, int i1) {
+    const uint16_t * v = rows.v + query.head*rows.head_stride;
 
-    if (max == -INFINITY) {
-        memset(weight, 0, rows.n*sizeof(float));
-        memset(out,    0, KV_ATTN_DIM*sizeof(float));
-        return 0.0f;
+    kv_vf acc[KV_VECS];
+    for (int j = 0; j < KV_VECS; ++j) {
+        acc[j] = *(const kv_vf *) (query.out + j*KV_LANES);
     }
 
-    const float inv = 1.0f/kv_softmax(weight, rows.n, max);
-
-    // two rows at a time hide the latency of the multiply-add
-    kv_vf acc0[KV_VECS] = {};
-    kv_vf acc1[KV_VECS] = {};
-
-    int i = 0;
-    for (; i + 1 < rows.n; i += 2) {
-        const uint16_t * v = rows.v + i*rows.stride;
-
-        kv_prefetch(v +  KV_AHEAD     *rows.stride);
-        kv_prefetch(v + (KV_AHEAD + 1)*rows.stride);
+    for (int i = i0; i < i1; ++i) {
+        kv_prefetch(v + (i + KV_AHEAD)*rows.stride);
 
         for (int j = 0; j < KV_VECS; ++j) {
-            acc0[j] += weight[i    ]*kv_load_f16(v +               j*KV_LANES);
-            acc1[j] += weight[i + 1]*kv_load_f16(v + rows.stride + j*KV_LANES);
-        }
-    }
-    if (i < rows.n) {
-        for (int j = 0; j < KV_VECS; ++j) {
-            acc0[j] += weight[i]*kv_load_f16(rows.v + i*rows.stride + j*KV_LANES);
+            acc[j] += query.weight[i]*kv_load_f16(v + i*rows.stride + j*KV_LANES);
         }
     }
 
     for (int j = 0; j < KV_VECS; ++j) {
-        *(kv_vf *) (out + j*KV_LANES) = (acc0[j] + acc1[j])*inv;
+        *(kv_vf *) (query.out + j*KV_LANES) = acc[j];
+    }
+}
+
+static inline void kv_fill(float * x, int n, float value) {
+    for (int i = 0; i < n; ++i) {
+        x[i] = value;
+    }
+}
+
+static inline int kv_block_end(int i0, int n_block, int n) {
+    return i0 + n_block < n ? i0 + n_block : n;
+}
+
+static void kv_attn_simd(kv_attn_query * queries, int n_queries, const kv_attn_rows & rows, float scale) {
+    // a head's rows that lie side by side are read to their end
+    const int n_block = rows.stride == KV_ATTN_DIM ? rows.n : KV_BLOCK;
+
+    float max[KV_ATTN_MAX_QUERIES];
+    kv_fill(max, n_queries, -INFINITY);
+
+    for (int i0 = 0; i0 < rows.n; i0 += n_block) {
+        for (int iq = 0; iq < n_queries; ++iq) {
+            max[iq] = kv_logits(queries[iq], rows, scale, i0, kv_block_end(i0, n_block, rows.n), max[iq]);
+        }
     }
 
-    return inv;
+    for (int iq = 0; iq < n_queries; ++iq) {
+        auto & query = queries[iq];
+
+        kv_fill(query.out, KV_ATTN_DIM, 0.0f);
+
+        if (max[iq] == -INFINITY) { // no row is there
+            kv_fill(query.weight, rows.n, 0.0f);
+            query.inv = 0.0f;
+        } else {
+            query.inv = 1.0f/kv_softmax(query.weight, rows.n, max[iq]);
+        }
+    }
+
+    for (int i0 = 0; i0 < rows.n; i0 += n_block) {
+        for (int iq = 0; iq < n_queries; ++iq) {
+            kv_add_values(queries[iq], rows, i0, kv_block_end(i0, n_block, rows.n));
+        }
+    }
+
+    for (int iq = 0; iq < n_queries; ++iq) {
+        for (int d = 0; d < KV_ATTN_DIM; ++d) {
+            queries[iq].out[d] *= queries[iq].inv;
+        }
+    }
 }

@@ -225,7 +225,8 @@ static bool write_json(const char * path, const whisper_kv_view_params & view, c
             (long long) c.n_reexec_tau, (long long) c.n_reexec_eot, (long long) c.n_full_runaway);
     fprintf(file, " \"rows_view\": %lld, \"rows_read\": %lld, \"row_size\": %u, \"bytes_read\": %lld, \"rows_copied\": %lld,\n",
             (long long) c.n_rows_view, (long long) c.n_rows_read, c.row_size, (long long) c.n_bytes_read, (long long) c.n_rows_copied);
-    fprintf(file, " \"prompts_us\": %lld, \"steps_us\": %lld}\n", (long long) c.t_prompts_us, (long long) c.t_steps_us);
+    fprintf(file, " \"prompts_us\": %lld, \"steps_us\": %lld, \"tracking_us\": %lld}\n",
+            (long long) c.t_prompts_us, (long long) c.t_steps_us, (long long) c.t_tracking_us);
 
     if (fclose(file) != 0) {
         fprintf(stderr, "error: --kv-stats-json: cannot write '%s': %s\n", path, strerror(errno));

@@ -17,6 +17,7 @@ void kv_counters_add(whisper_kv_view_counters & sum, const whisper_kv_view_count
     sum.n_rows_copied  += other.n_rows_copied;
     sum.t_prompts_us   += other.t_prompts_us;
     sum.t_steps_us     += other.t_steps_us;
+    sum.t_tracking_us  += other.t_tracking_us;
 }
 
 void kv_counters_print(const whisper_kv_view_counters & c, const char * func, void (*print)(const char * line)) {
@@ -27,8 +28,8 @@ void kv_counters_print(const whisper_kv_view_counters & c, const char * func, vo
             (long long) c.n_reexec_tau, (long long) c.n_reexec_eot);
     print(line);
 
-    snprintf(line, sizeof(line), "%s:      kv time = %8.2f ms / %5lld steps, %8.2f ms / %5lld prompts\n", func,
-            c.t_steps_us/1e3, (long long) c.n_steps, c.t_prompts_us/1e3, (long long) c.n_prompts);
+    snprintf(line, sizeof(line), "%s:      kv time = %8.2f ms / %5lld steps (tracking %.2f ms), %8.2f ms / %5lld prompts\n", func,
+            c.t_steps_us/1e3, (long long) c.n_steps, c.t_tracking_us/1e3, c.t_prompts_us/1e3, (long long) c.n_prompts);
     print(line);
 
     snprintf(line, sizeof(line), "%s:      kv read = %8.2f MB = %lld rows x %u B (%lld through the view), %lld rows copied\n", func,

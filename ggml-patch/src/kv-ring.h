@@ -23,8 +23,8 @@ struct kv_cross_cache {
     const ggml_fp16_t * v; // the same
 };
 
-// all rows of head h of layer il; n_ctx: positions encoded
-kv_attn_rows kv_cross_cache_rows(const kv_cross_cache & cache, int n_ctx, int il, int h);
+// all rows of layer il; n_ctx: positions encoded
+kv_attn_rows kv_cross_cache_rows(const kv_cross_cache & cache, int n_ctx, int il);
 
 struct kv_ring {
     int n_slot = 0;
@@ -33,6 +33,7 @@ struct kv_ring {
     std::vector<ggml_fp16_t> v;    // the same
     std::vector<int32_t>     pos;  // [n_slot] position held, -1 = none
     std::vector<float>       bias; // [n_slot] -INFINITY where the window covers a fixed position, else 0
+    std::vector<int32_t>     fresh; // work: slots whose position is new, up to n_slot
 
     bool has_bias = false;
 };
@@ -46,5 +47,5 @@ void kv_ring_forget(kv_ring & ring);
 // Copies what the selection reads and the ring does not hold yet. Returns the rows copied, those of every layer.
 int64_t kv_ring_load(kv_ring & ring, const kv_cross_cache & cache, int n_ctx, const kv_selection & sel);
 
-// the selection's rows of head h of layer il, in the order of their slots
-kv_attn_rows kv_ring_rows(const kv_ring & ring, const kv_cross_cache & cache, const kv_selection & sel, int il, int h);
+// the selection's rows of layer il, in the order of their slots
+kv_attn_rows kv_ring_rows(const kv_ring & ring, const kv_cross_cache & cache, const kv_selection & sel, int il);

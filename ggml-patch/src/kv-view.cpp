@@ -64,6 +64,8 @@ struct kv_view {
     std::vector<float>   mean;      // [n_ctx] work
     std::vector<int32_t> pos;       // positions read, for the callback
 
+    kv_times times;
+
     whisper_kv_view_counters      counters  = {};
     whisper_context             * ctx       = nullptr; // for the callback
     whisper_state               * state     = nullptr;
@@ -240,6 +242,8 @@ static int n_rows_view(const kv_view * view) {
 }
 
 static void move_window(kv_view * view) {
+    const kv_tracking_timer timer(view);
+
     auto & sel = view->selection;
 
     if (!sel.moves || view->centre < 0) {
@@ -442,10 +446,12 @@ void kv_view_on_decode_end(kv_view * view) {
         return;
     }
 
-    update_centre(view);
-
     if (view->kind == WHISPER_KV_STEP_PROMPT) {
+        update_centre(view);
         select(view);
+    } else {
+        const kv_tracking_timer timer(view);
+        update_centre(view);
     }
 
     count_run(view);
@@ -453,6 +459,10 @@ void kv_view_on_decode_end(kv_view * view) {
     if (view->kind == WHISPER_KV_STEP_PROMPT) { // a step is reported when its confidence is known
         report_run(view, -1.0f);
     }
+}
+
+bool kv_view_wants_confidence(const kv_view * view) {
+    return view->callback || view->params.tau > 0.0f;
 }
 
 bool kv_view_on_logits(kv_view * view, float confidence, bool wants_eot) {
@@ -485,9 +495,9 @@ bool kv_view_on_logits(kv_view * view, float confidence, bool wants_eot) {
 // attention op
 //
 
-// keeps what the other units need to know about head h of token t
-static void keep_signals(kv_view * view, int il, int h, int t, const float * weight, float inv, int n_rows) {
-    const int  i_head  = il*view->cache.n_head + h;
+// keeps what the other units need to know about a head of token t
+static void keep_signals(kv_view * view, int il, int t, const kv_attn_query & query, int n_rows) {
+    const int  i_head  = il*view->cache.n_head + query.head;
     const bool is_last = t == view->n_tokens - 1;
     const bool reduced = view->kind == WHISPER_KV_STEP_REDUCED;
     const bool prompt  = view->kind == WHISPER_KV_STEP_PROMPT;
@@ -497,30 +507,30 @@ static void keep_signals(kv_view * view, int il, int h, int t, const float * wei
     if (i_ahead >= 0 && (is_last || !prompt)) {
         float * row = &view->align[((size_t) (prompt ? 0 : t)*view->n_ahead + i_ahead)*view->cache.n_ctx];
         for (int i = 0; i < n_rows; ++i) {
-            row[i] = weight[i]*inv;
+            row[i] = query.weight[i]*query.inv;
         }
     }
 
     if (reduced && is_last) {
         float sum = 0.0f;
         for (size_t i = 0; i < view->selection.fixed.size(); ++i) {
-            sum += weight[i];
+            sum += query.weight[i];
         }
-        view->sink_mass[i_head] = sum*inv;
+        view->sink_mass[i_head] = sum*query.inv;
     }
 
     if (!reduced && is_last && (prompt || view->callback)) {
         float * mass = &view->mass[(size_t) i_head*view->n_ctx];
         for (int i = 0; i < n_rows; ++i) {
-            mass[i] = weight[i]*inv;
+            mass[i] = query.weight[i]*query.inv;
         }
     }
 }
 
-static kv_attn_rows head_rows(const kv_view * view, int il, int h) {
+static kv_attn_rows layer_rows(const kv_view * view, int il) {
     return view->kind == WHISPER_KV_STEP_REDUCED
-        ? kv_ring_rows       (view->ring,  view->cache, view->selection, il, h)
-        : kv_cross_cache_rows(view->cache, view->n_ctx, il, h);
+        ? kv_ring_rows       (view->ring,  view->cache, view->selection, il)
+        : kv_cross_cache_rows(view->cache, view->n_ctx, il);
 }
 
 // Work is split by (head, token); tokens of one head stay together because they read the same rows.
@@ -533,21 +543,38 @@ static void attn_op(struct ggml_tensor * dst, int ith, int nth, void * userdata)
 
     const int n_tokens = q->ne[1];
     const int n_work   = q->ne[2]*n_tokens;
+    const int i_end    = n_work*(ith + 1)/nth;
 
-    float weight[KV_ATTN_MAX_ROWS];
+    const bool timed = view->times.on && ith == 0;
 
-    for (int i = n_work*ith/nth; i < n_work*(ith + 1)/nth; ++i) {
-        const int h = i/n_tokens;
-        const int t = i%n_tokens;
+    const auto rows = layer_rows(view, layer.il);
 
-        const float * q_ht = (const float *) ((const char *) q->data   + t*q->nb[1]   + h*q->nb[2]);
-        float       * o_ht = (float *)       ((char *)       dst->data + h*dst->nb[1] + t*dst->nb[2]);
+    kv_attn_query queries[KV_ATTN_MAX_QUERIES];
+    float         weights[KV_ATTN_MAX_QUERIES][KV_ATTN_MAX_ROWS];
 
-        const auto rows = head_rows(view, layer.il, h);
+    for (int i0 = n_work*ith/nth; i0 < i_end; i0 += KV_ATTN_MAX_QUERIES) {
+        const int n = std::min(KV_ATTN_MAX_QUERIES, i_end - i0);
 
-        const float inv = view->attn(q_ht, rows, layer.scale, weight, o_ht);
+        for (int i = 0; i < n; ++i) {
+            const int h = (i0 + i)/n_tokens;
+            const int t = (i0 + i)%n_tokens;
 
-        keep_signals(view, layer.il, h, t, weight, inv, rows.n);
+            queries[i].head   = h;
+            queries[i].q      = (const float *) ((const char *) q->data   + t*q->nb[1]   + h*q->nb[2]);
+            queries[i].out    = (float *)       ((char *)       dst->data + h*dst->nb[1] + t*dst->nb[2]);
+            queries[i].weight = weights[i];
+        }
+
+        view->attn(queries, n, rows, layer.scale);
+
+        const int64_t t0 = timed ? kv_time_ns() : 0;
+
+        for (int i = 0; i < n; ++i) {
+            keep_signals(view, layer.il, (i0 + i)%n_tokens, queries[i], rows.n);
+        }
+        if (timed) {
+            view->times.found.t_signals_ns += kv_time_ns() - t0;
+        }
     }
 }
 
@@ -575,6 +602,17 @@ void kv_view_set_callback(kv_view * view, whisper_context * ctx, whisper_state *
     view->state     = state;
     view->callback  = callback;
     view->user_data = user_data;
+}
+
+kv_tracking_timer::kv_tracking_timer(kv_view * view) : view(view), t0(ggml_time_us()) {
+}
+
+kv_tracking_timer::~kv_tracking_timer() {
+    view->counters.t_tracking_us += ggml_time_us() - t0;
+}
+
+kv_times & kv_view_times(kv_view * view) {
+    return view->times;
 }
 
 const whisper_kv_view_counters & kv_view_get_counters(const kv_view * view) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kv-ring.h"
+#include "kv-times.h"
 #include "whisper-kv-view.h"
 
 #include "ggml.h"
@@ -60,10 +61,24 @@ struct ggml_tensor * kv_view_build_attn(
 // wants_eot: some sequence would end its text. True: run the step again (over the full cache).
 bool kv_view_on_logits(kv_view * view, float confidence, bool wants_eot);
 
+// will kv_view_on_logits() look at the confidence?
+bool kv_view_wants_confidence(const kv_view * view);
+
 // counters and callback
 
 void kv_view_set_callback(kv_view * view, whisper_context * ctx, whisper_state * state, whisper_kv_view_step_callback callback, void * user_data);
 void kv_view_keep_encoding(kv_view * view, bool keep);
+
+// adds the time of its life to t_tracking_us
+struct kv_tracking_timer {
+    explicit kv_tracking_timer(kv_view * view);
+    ~kv_tracking_timer();
+
+    kv_view * view;
+    int64_t   t0;
+};
+
+kv_times & kv_view_times(kv_view * view);
 
 const whisper_kv_view_counters & kv_view_get_counters(const kv_view * view);
 

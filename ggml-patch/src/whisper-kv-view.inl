@@ -185,11 +185,33 @@ static bool whisper_kv_view_init_context(whisper_context * ctx, bool dtw_wanted)
     return true;
 }
 
+// The largest of n values; NaNs do not count. In lanes, so that the compiler makes vectors of them: a step asks for that of
+// the whole vocabulary.
+static float whisper_kv_max(const float * x, int n) {
+    float max[16];
+    std::fill_n(max, 16, -INFINITY);
+
+    for (int i = 0; i + 16 <= n; i += 16) {
+        for (int j = 0; j < 16; ++j) {
+            max[j] = x[i + j] > max[j] ? x[i + j] : max[j];
+        }
+    }
+    for (int i = n - n%16; i < n; ++i) {
+        max[0] = std::max(max[0], x[i]);
+    }
+
+    return *std::max_element(max, max + 16);
+}
+
 // Is the step that was just decoded unsure, so that it must run again over the full cache?
 static bool whisper_kv_view_unsure(whisper_context & ctx, whisper_state & state, int n_decoders) {
     if (!kv_view_is_on(state.kv_view)) {
         return false;
     }
+
+    const kv_tracking_timer timer(state.kv_view);
+
+    const whisper_vocab & vocab = ctx.vocab;
 
     const whisper_decoder * leading = nullptr;
 
@@ -203,19 +225,19 @@ static bool whisper_kv_view_unsure(whisper_context & ctx, whisper_state & state,
             continue;
         }
 
-        const auto & probs = decoder.probs;
-        const int    best  = std::max_element(probs.begin(), probs.end()) - probs.begin();
+        const float * probs = decoder.probs.data();
+        const int     n     = decoder.probs.size();
 
-        wants_eot |= best == ctx.vocab.token_eot;
+        const float text = whisper_kv_max(probs, vocab.token_beg);
+        const float time = whisper_kv_max(probs + vocab.token_beg, n - vocab.token_beg);
+
+        wants_eot |= text >= time && probs[vocab.token_eot] == text;
 
         if (!leading || decoder.sequence.sum_logprobs_all > leading->sequence.sum_logprobs_all) {
-            leading    = &decoder;
-            confidence = probs[best];
+            leading = &decoder;
 
             // upstream's filters choose between text and timestamps by the sum of the latter: so sure is it of one
-            if (best >= ctx.vocab.token_beg) {
-                confidence = std::accumulate(probs.begin() + ctx.vocab.token_beg, probs.end(), 0.0f);
-            }
+            confidence = time > text ? std::accumulate(probs + vocab.token_beg, probs + n, 0.0f) : text;
         }
     }
 
@@ -228,16 +250,18 @@ static bool whisper_kv_view_unsure_raw(whisper_context & ctx, whisper_state & st
         return false;
     }
 
-    const float * logits = state.logits.data() + (state.batch.n_tokens - 1)*ctx.vocab.n_vocab;
+    const kv_tracking_timer timer(state.kv_view);
 
-    const int best = std::max_element(logits, logits + ctx.vocab.n_vocab) - logits;
+    const int     n      = ctx.vocab.n_vocab;
+    const float * logits = state.logits.data() + (state.batch.n_tokens - 1)*n;
+    const float   max    = whisper_kv_max(logits, n);
 
-    float sum = 0.0f;
-    for (int i = 0; i < ctx.vocab.n_vocab; ++i) {
-        sum += expf(logits[i] - logits[best]);
+    float sum = 1.0f;
+    if (kv_view_wants_confidence(state.kv_view)) {
+        sum = std::accumulate(logits, logits + n, 0.0f, [max](float s, float logit) { return s + expf(logit - max); });
     }
 
-    return kv_view_on_logits(state.kv_view, 1.0f/sum, best == ctx.vocab.token_eot);
+    return kv_view_on_logits(state.kv_view, 1.0f/sum, logits[ctx.vocab.token_eot] == max);
 }
 
 static void whisper_kv_view_log(const char * line) {
@@ -366,6 +390,42 @@ int whisper_kv_view_reset_counters(struct whisper_context * ctx, struct whisper_
     }
 
     kv_view_reset_counters(view);
+
+    return WHISPER_KV_OK;
+}
+
+int whisper_kv_view_time_nodes(struct whisper_context * ctx, struct whisper_state * state, bool on) {
+    kv_view * view = whisper_kv_view_of(ctx, state);
+
+    if (!view) {
+        return WHISPER_KV_ERR_PARAM;
+    }
+
+    const whisper_state * timed = state ? state : ctx->state;
+
+    auto & times = kv_view_times(view);
+
+    times.on      = on;
+    times.cross_k = timed->kv_cross.k;
+    if (on) {
+        times.found = {};
+    }
+    ggml_backend_sched_set_eval_callback(timed->sched_decode.sched, on ? kv_times_on_node : nullptr, &times);
+
+    return WHISPER_KV_OK;
+}
+
+int whisper_kv_view_get_times(struct whisper_context * ctx, struct whisper_state * state, struct whisper_kv_view_times * times) {
+    kv_view * view = whisper_kv_view_of(ctx, state);
+
+    if (!view || !times || !kv_size_is_known(times->size, sizeof(*times))) {
+        return WHISPER_KV_ERR_PARAM;
+    }
+
+    const uint32_t size = times->size;
+
+    memcpy(times, &kv_view_times(view).found, size);
+    times->size = size;
 
     return WHISPER_KV_OK;
 }

@@ -14,6 +14,13 @@
 #define N_BYTES (KV_ATTN_DIM*sizeof(ggml_fp16_t))
 
 // a cache whose every element tells where it is from
+// the rows of head h alone
+static kv_attn_rows head(kv_attn_rows rows, int h) {
+    rows.k += h*rows.head_stride;
+    rows.v += h*rows.head_stride;
+    return rows;
+}
+
 struct machine {
     std::vector<ggml_fp16_t> k, v;
     kv_cross_cache           cache;
@@ -50,8 +57,8 @@ struct machine {
 
         for (int il = 0; il < N_LAYER; ++il) {
             for (int h = 0; h < N_HEAD; ++h) {
-                const auto all  = kv_cross_cache_rows(cache, N_CTX, il, h);
-                const auto rows = kv_ring_rows(ring, cache, sel, il, h);
+                const auto all  = head(kv_cross_cache_rows(cache, N_CTX, il), h);
+                const auto rows = head(kv_ring_rows(ring, cache, sel, il), h);
 
                 CHECK(rows.n == (int) want.size(), "%s: %d rows", what, rows.n);
                 for (int i = 0; i < rows.n; ++i) {
@@ -66,11 +73,11 @@ struct machine {
 
 static void test_rows_of_the_cache() {
     machine m;
-    const auto rows = kv_cross_cache_rows(m.cache, N_CTX, 1, 2);
+    const auto rows = kv_cross_cache_rows(m.cache, N_CTX, 1);
 
-    CHECK(rows.n == N_CTX && rows.stride == N_HEAD*KV_ATTN_DIM && !rows.bias, "layout");
-    CHECK(rows.k - m.k.data() == 512*N_HEAD*KV_ATTN_DIM + 2*KV_ATTN_DIM, "layer 1 begins behind 512 positions");
-    CHECK(kv_cross_cache_rows(m.cache, 256, 1, 0).k - m.k.data() == 256*N_HEAD*KV_ATTN_DIM, "fewer encoded, smaller layers");
+    CHECK(rows.n == N_CTX && rows.stride == N_HEAD*KV_ATTN_DIM && rows.head_stride == KV_ATTN_DIM && !rows.bias, "layout");
+    CHECK(rows.k - m.k.data() == 512*N_HEAD*KV_ATTN_DIM, "layer 1 begins behind 512 positions");
+    CHECK(kv_cross_cache_rows(m.cache, 256, 1).k - m.k.data() == 256*N_HEAD*KV_ATTN_DIM, "fewer encoded, smaller layers");
 }
 
 static void test_only_what_enters_is_copied() {
@@ -109,7 +116,7 @@ static void test_a_fixed_position_in_the_window_is_read_once() {
     sel.window_n  = 10;
     m.load(sel);
 
-    const auto rows = kv_ring_rows(m.ring, m.cache, sel, 0, 0);
+    const auto rows = kv_ring_rows(m.ring, m.cache, sel, 0);
     CHECK(rows.bias && rows.bias[0] == 0.0f && rows.bias[1] == -INFINITY && rows.bias[2] == 0.0f && rows.bias[3] == 0.0f, "20 alone");
     for (int i = 4; i < rows.n; ++i) {
         CHECK(rows.bias[i] == 0.0f, "slot %d of the window", i);
@@ -117,7 +124,7 @@ static void test_a_fixed_position_in_the_window_is_read_once() {
 
     sel.window_lo = 40;
     m.load(sel);
-    CHECK(!kv_ring_rows(m.ring, m.cache, sel, 0, 0).bias, "the window has left");
+    CHECK(!kv_ring_rows(m.ring, m.cache, sel, 0).bias, "the window has left");
 }
 
 int main() {

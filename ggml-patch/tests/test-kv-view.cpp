@@ -13,11 +13,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <vector>
 
 typedef std::vector<int32_t> positions;
+
+// every `new` of the program and of the libraries that it loads
+static size_t n_allocations = 0;
+
+void * operator new   (size_t size)             { n_allocations++; return malloc(size); }
+void   operator delete(void * memory) noexcept         { free(memory); }
+void   operator delete(void * memory, size_t) noexcept { free(memory); }
 
 static const int   N_LAYER = 2;
 static const int   N_CTX   = 300; // of the cache; one encoding may hold fewer
@@ -536,6 +544,33 @@ static void test_an_encoding_is_kept_until_something_else_is_encoded() {
     CHECK(!kv_view_has_encoding(m.view, 0, N_CTX), "other audio");
 }
 
+static void test_a_step_allocates_nothing() {
+    machine m(8);
+    kv_view_set_callback(m.view, nullptr, nullptr, nullptr, nullptr);
+    kv_view_configure(m.view, make_params(m));
+    m.encode(N_CTX, N_AUDIO);
+    m.prompt(40);
+
+    for (int target = 52; target < 150; target += 14) { // the window moves, jumps and covers a sink
+        m.ask({ target });
+
+        const size_t before = n_allocations;
+        kv_view_on_decode_begin(m.view, 1, 9, 9);
+        const size_t begun = n_allocations;
+        m.compute(1);
+        const size_t computed = n_allocations;
+        kv_view_on_decode_end(m.view);
+        kv_view_on_logits(m.view, 0.5f, false);
+
+        CHECK(begun == before && n_allocations == computed, "%zu + %zu", begun - before, n_allocations - computed);
+    }
+    CHECK(m.counters().n_rows_copied > 0, "nothing moved");
+
+    const size_t before = n_allocations;
+    kv_view_free(kv_view_init({ N_LAYER, 8, N_CTX, m.k.data(), m.v.data() }));
+    CHECK(n_allocations > before, "allocations of the library are not seen");
+}
+
 static void test_hooks_without_a_view_do_nothing() {
     kv_view_on_audio(nullptr, 1);
     kv_view_on_encode(nullptr, 0, 1);
@@ -569,6 +604,7 @@ int main() {
     test_guard_runaway_at_its_boundary();
     test_a_second_run_that_fails_leaves_no_retry();
     test_an_encoding_is_kept_until_something_else_is_encoded();
+    test_a_step_allocates_nothing();
     test_hooks_without_a_view_do_nothing();
 
     return check_report();

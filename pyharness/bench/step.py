@@ -19,6 +19,7 @@ from pyharness.bench.stepper import Stepper
 from pyharness.rules import Rule
 
 MAX_STEPS = 220  # that upstream allows in a window
+NODE_PASSES = 3  # that find where the time goes
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Pass:
     positions: float  # read
     bytes_read: float  # of the cross-attention cache, all layers
     rows_copied: float  # into the ring buffers, all layers; what the prompt copies is not in it
+    tracking_ms: float  # spent on the view itself, outside of the attention
     full: int  # steps that read everything from the start, though they need not
     reexecuted: int  # steps that read the view, then everything
 
@@ -90,6 +92,22 @@ def time_pass(rule: Rule | None, tokens: list[int], threads: int) -> Pass:
     return _measured(rule, len(tokens))
 
 
+def time_nodes(rule: Rule, tokens: list[int], threads: int) -> dict[str, float]:
+    """Milliseconds of a step by what its nodes do. A pass apart: computed node by node, steps are slower."""
+    _begin(rule, threads)
+    _stepper.time_nodes(True)
+    for i, token in enumerate(tokens):
+        _stepper.decode([token], len(_prompt) + i, threads)
+    _stepper.time_nodes(False)
+    times = _stepper.times()
+    return {
+        "weights_ms": times.t_weights_ns / 1e6 / len(tokens),
+        "cross_ms": (times.t_cross_ns - times.t_signals_ns) / 1e6 / len(tokens),
+        "signals_ms": times.t_signals_ns / 1e6 / len(tokens),
+        "text_ms": times.t_text_ns / 1e6 / len(tokens),
+    }
+
+
 def _begin(rule: Rule | None, threads: int) -> None:
     if rule:
         _stepper.set_view(rule)
@@ -100,13 +118,14 @@ def _measured(rule: Rule | None, n: int) -> Pass:
     """Upstream's attention, which has no counters, reads all positions."""
     if rule is None or rule == rules.Off():
         n_bytes = _stepper.n_ctx * _stepper.n_layer * _stepper.row_size
-        return Pass(_stepper.run_ms(), _stepper.n_ctx, n_bytes, 0, 0, 0)
+        return Pass(_stepper.run_ms(), _stepper.n_ctx, n_bytes, 0, 0, 0, 0)
     counters = _stepper.counters()
     return Pass(
         ms=_stepper.run_ms() * (counters.n_steps + counters.n_reexec) / n,
         positions=counters.n_rows_read / _stepper.n_layer / n,
         bytes_read=counters.n_bytes_read / n,
         rows_copied=counters.n_rows_copied / n,
+        tracking_ms=counters.t_tracking_us / 1e3 / n,
         full=0 if rule == rules.Full() else counters.n_full,
         reexecuted=counters.n_reexec,
     )
@@ -147,7 +166,11 @@ def _rows(
         advance(1)
         return result
 
+    def one_node_pass(arm: Arm) -> dict[str, float]:
+        return libraries[arm.library].call(time_nodes, arm.rule, tokens, threads)
+
     passes = interleave(settings.arms, settings.rounds, one_pass)
+    nodes = interleave([arm for arm in settings.arms if arm.rule], NODE_PASSES, one_node_pass)
     stock_ms = [one.ms for one in passes[STOCK]]
     return [
         {
@@ -155,6 +178,7 @@ def _rows(
             "threads": threads,
             **arm.columns(),
             **_columns(passes[arm], stock_ms),
+            **_where(passes[arm], nodes.get(arm)),
             "same_tokens": same[arm],
             "steps": settings.steps,
             "n": settings.rounds,
@@ -162,6 +186,21 @@ def _rows(
         }
         for arm in settings.arms
     ]
+
+
+def _where(passes: list[Pass], nodes: list[dict[str, float]] | None) -> dict:
+    """Where the time of a step goes. Stock cannot tell, but does what our build does without a view."""
+    if nodes is None:
+        return dict.fromkeys(("weights_ms", "cross_ms", "text_ms", "tracking_ms", "tracking_share", "rest_ms"))
+    ms, tracking = (float(np.median([getattr(one, key) for one in passes])) for key in ("ms", "tracking_ms"))
+    median = {key: float(np.median([one[key] for one in nodes])) for key in nodes[0]}
+    tracking += median.pop("signals_ms")
+    return {
+        **median,
+        "tracking_ms": tracking,
+        "tracking_share": tracking / ms,
+        "rest_ms": ms - tracking - sum(median.values()),
+    }
 
 
 def _columns(passes: list[Pass], stock_ms: list[float]) -> dict:

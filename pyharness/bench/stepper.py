@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from pyharness.errors import HarnessError
-from pyharness.native import Counters, Model, ffi, read_counters
+from pyharness.native import Counters, Model, Times, ffi, read_counters, read_times
 from pyharness.rules import Rule
 
 
 class Stepper(Model):
     """A model with a state inside: upstream tells the times of such a state only. Any libwhisper will do, but for
-    ``set_view`` and ``counters``, which stock does not have."""
+    ``set_view``, ``counters`` and the times of nodes, which stock does not have."""
 
     _init = "whisper_init_from_file_with_params"
 
@@ -74,6 +74,13 @@ class Stepper(Model):
 
     def counters(self) -> Counters:
         return read_counters(self._lib, self.handle, ffi.NULL)
+
+    def time_nodes(self, on: bool) -> None:
+        """Compute the decoder's graph node by node from now on, slower, to find what ``times`` tells."""
+        self._lib.whisper_kv_view_time_nodes(self.handle, ffi.NULL, on)
+
+    def times(self) -> Times:
+        return read_times(self._lib, self.handle, ffi.NULL)
 
     @property
     def n_ctx(self) -> int:

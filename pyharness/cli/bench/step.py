@@ -1,5 +1,6 @@
 """pyharness bench step"""
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,12 +15,18 @@ from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
 from pyharness.cli.budget import Budget
 from pyharness.report import Column, number, percent
 
+
+def _part(key: str, row: dict) -> str:
+    return number(row[key], 2)
+
+
 STEP_COLUMNS = (
     ARM,
     Column("ms/step", median_ms),
     Column("to stock", lambda row: with_interval(row, "ratio_to_stock", "ratio_low", "ratio_high")),
     Column("read/step", lambda row: number(row["positions"])),
     Column("MB/step", lambda row: number(row["bytes_read"] / 1e6, 2)),
+    *(Column(part, partial(_part, f"{part}_ms")) for part in ("weights", "cross", "text", "tracking", "rest")),
     Column("rows copied", lambda row: number(row["rows_copied"], 1)),
     Column("same", lambda row: percent(row["same_tokens"])),
     Column("full", lambda row: number(row["full"])),
@@ -29,8 +36,11 @@ STEP_COLUMNS = (
 )
 STEP_LEGEND = (
     "ms/step: median of n passes (quartiles). to stock: median of the paired ratios (95 % interval). read/step: "
-    "positions. MB/step, rows copied: of the cross cache, all layers. same: steps whose best token is stock's. "
-    "full, re-exec.: steps of a pass that read everything, though the rule is to read less."
+    "positions. MB/step, rows copied: of the cross cache, all layers. weights, cross, text: ms of the products with "
+    "matrices, of the attention over the encoder's positions and over the text, found by passes that compute the graph "
+    "node by node. tracking: ms of all that the view adds, from window to confidence. rest: what is left. same: steps "
+    "whose best token is stock's. full, re-exec.: steps of a pass that read everything, though the rule is to read "
+    "less."
 )
 
 
