@@ -1,5 +1,6 @@
 """The benches: arms take turns, do the same work, and no speed stands without what it cost."""
 
+import hashlib
 import json
 import os
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pyharness import audio, rules, speech
+from pyharness import audio, native, rules, speech
 from pyharness.bench import libraries, paired, step, utterance
 from pyharness.bench.libraries import STOCK, Library
 from pyharness.cli import main
@@ -86,6 +87,15 @@ def test_what_goes_wrong_in_a_library_names_it_and_does_not_hang():
             library.call(int, "one")
         with pytest.raises(HarnessError, match="process of stock died"):
             library.call(os._exit, 1)
+
+
+def test_the_hash_of_stock_covers_the_ggml_that_it_loads():
+    with Library("stock", libraries.STOCK_PATH) as library:
+        ggml = library.call(native._loaded_ggml)
+        assert any(file.name.startswith("libggml-cpu") for file in ggml)
+        files = [libraries.STOCK_PATH, *ggml]
+        expected = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+        assert library.call(native.build_info)["sha256"] == expected
 
 
 def test_threads_wait_as_in_any_program_but_not_in_a_sweep(monkeypatch):
