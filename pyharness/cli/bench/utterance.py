@@ -31,11 +31,13 @@ UTTERANCE_COLUMNS = (
     Column("WER", lambda row: percent(row["wer"])),
     Column("same text", lambda row: number(row["same_text"])),
     Column("n", lambda row: number(row["n"])),
+    Column("failed", lambda row: number(row["failed_clips"])),
     *HOW,
 )
 UTTERANCE_LEGEND = (
     "ms: median of n clips (quartiles), each the median of its repeats; mel, encoder, decoder: its parts, ms. speedup: "
-    "stock's time / the arm's, median of the clips (95 % interval). same text: clips whose text is stock's."
+    "stock's time / the arm's, median of the clips (95 % interval). same text: clips whose text is stock's. failed: "
+    "clips that cannot be read, left out in all arms."
 )
 
 
