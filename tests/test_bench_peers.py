@@ -89,26 +89,26 @@ def test_all_decode_the_same_clips_in_turns_with_errors_and_memory_in_each_row(f
     assert found["env"]["beam_size"] == 1
     rows = found["rows"]
     assert all(row.keys() == ROW_KEYS for row in rows)
-    arms = ["stock", "off", "padsink-track budget=192 tau=0.4", "faster-whisper int8", "faster-whisper float32"]
+    arms = ["stock", "off", "full", "padsink-track budget=192 tau=0.4", "faster-whisper int8", "faster-whisper float32"]
     assert [row["arm"] for row in rows] == arms
-    assert [row["weights"] for row in rows] == ["f16", "f16", "f16", "int8", "float32"]
+    assert [row["weights"] for row in rows] == ["f16", "f16", "f16", "f16", "int8", "float32"]
 
-    turn = ["stock", "ours", "ours", *arms[3:]]
+    turn = ["stock", "ours", "ours", "ours", *arms[4:]]
     assert [name for name, _ in asked] == turn + turn + turn[1:] + turn[:1]
-    assert len({clip for _, clip in asked[:10]}) == 1 and asked[10][1] != asked[9][1]
+    assert len({clip for _, clip in asked[:12]}) == 1 and asked[12][1] != asked[11][1]
 
-    stock, off, _, int8, float32 = rows
+    stock, off, full, _, int8, float32 = rows
     assert {(row["n"], row["failed_clips"], tuple(row["words"])) for row in rows} == {(2, 1, (1, 1))}
     assert int8["errors"] == float32["errors"] == [0, 1] and int8["wer"] == 0.5
     assert stock["verdict"] is None and off["verdict"] == int8["verdict"] == "Inconclusive"
-    assert off["same_text"] == 2
+    assert off["same_text"] == full["same_text"] == 2
     assert int8["difference"] == int8["wer"] - stock["wer"]
     assert int8["ratio_to_faster_whisper_int8"] == stock["speedup_vs_stock"] == 1
     assert stock["ratio_to_faster_whisper_int8"] == pytest.approx(int8["speedup_vs_stock"])
-    assert 50 <= int8["ms"] < 200
+    assert int8["ms"] >= 50
     assert stock["build"] != off["build"] and int8["build"] == "faster-whisper 1.2, ctranslate2 4.8"
     weights_mb = models.get("tiny.en").stat().st_size / 1e6
-    assert all(row["peak_mb"] > weights_mb for row in rows[:3]) and int8["peak_mb"] < stock["peak_mb"] - weights_mb / 2
+    assert all(row["peak_mb"] > weights_mb for row in rows[:4]) and int8["peak_mb"] < stock["peak_mb"] - weights_mb / 2
 
     requests = fake()
     assert len(requests) == 6 and {one["compute_type"] for one in requests} == {"int8", "float32"}
@@ -194,8 +194,7 @@ def test_wrong_arguments_are_refused_with_the_reason(fake, arguments, reason, mo
     assert reason in result.output
 
 
-def test_weights_that_the_peer_cannot_have_are_refused(fake, manifest, tmp_path, tiny_en, monkeypatch):
-    monkeypatch.undo()
+def test_weights_that_the_peer_cannot_have_are_refused(manifest, tmp_path, tiny_en, monkeypatch):
     monkeypatch.setattr(faster_whisper_peer, "versions", dict)
     (tmp_path / "ggml-mine.bin").symlink_to(tiny_en)
     result = bench("--models", tmp_path / "ggml-mine.bin", "--speech", manifest)
@@ -209,19 +208,15 @@ def test_a_table_shows_in_each_row_what_a_speed_must_not_be_without():
 
 # --- the package itself -----------------------------------------------------------------------------------------------
 
-real = pytest.mark.skipif(
+
+@pytest.mark.skipif(
     importlib.util.find_spec("faster_whisper") is None, reason="faster-whisper is not installed: padsink[peers]"
 )
-
-
-@real
-@pytest.mark.parametrize(("max_tokens", "end"), [(100, "your country"), (5, "fellow americans")])
-def test_faster_whisper_reads_the_published_weights_and_stops_where_we_do(tiny_en, max_tokens, end):
-    """tiny.en, greedy; five tokens and the one that is too many."""
-    decoding = Decoding(max_tokens=max_tokens)
+def test_faster_whisper_reads_the_published_weights_and_stops_where_we_do(tiny_en):
+    words, folder = scoring.normaliser("en"), models.ct2_folder("tiny.en")
     with Process("peer", faster_whisper_peer.environment(1)) as process, libraries.start("stock") as stock:
-        arguments = models.ct2_folder("tiny.en"), "float32", tools.JFK, decoding
-        theirs = process.call(faster_whisper_peer.transcribe, *arguments)
-        ours = stock.call(peers.transcribe, tiny_en, None, tools.JFK, decoding)
-    words = scoring.normaliser("en")
-    assert words(theirs.text) == words(ours.text) and words(ours.text).endswith(end)
+        for max_tokens, end in ((100, "your country"), (5, "fellow americans ask")):  # the sixth is one too many
+            decoding = Decoding(max_tokens=max_tokens)
+            theirs = process.call(faster_whisper_peer.transcribe, folder, "float32", tools.JFK, decoding)
+            ours = stock.call(peers.transcribe, tiny_en, None, tools.JFK, decoding)
+            assert words(theirs.text) == words(ours.text) and words(ours.text).endswith(end)

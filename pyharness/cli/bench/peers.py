@@ -31,12 +31,12 @@ PEERS_COLUMNS = (
     *HOW,
 )
 PEERS_LEGEND = (
-    "ms: median of n clips (quartiles), each the median of its repeats. speedup: stock's time / the arm's; to int8: the "
-    "arm's / that of faster-whisper int8; both medians of the clips (95 % interval). stock: with the same model file; "
-    "for faster-whisper, with the first one. diff., bound: WER less stock's, and the upper 95 % bound of it less the "
-    "margin of 0.2 x WER of stock, points; below 0 is Non-inferior. same text: clips whose text is stock's. peak MB: "
-    "the most memory that the arm's process had resident, with Python. failed: clips that cannot be read, left out in "
-    "all arms."
+    "ms: median of n clips (quartiles), each the median of its repeats. speedup: stock's time / the arm's; to int8: "
+    "the arm's / that of faster-whisper int8; both medians of the clips (95 % interval). stock: with the same model "
+    "file; for faster-whisper, with the first one. diff., bound: WER less stock's, and the upper 95 % bound of it less "
+    "the margin of 0.2 x WER of stock, points; below 0 is Non-inferior. same text: clips whose text is stock's. peak "
+    "MB: the most memory that the arm's process had resident, with Python. failed: clips that cannot be read, left out "
+    "in all arms."
 )
 
 
@@ -75,7 +75,7 @@ def peers(names, clips, repeats, beam_size, speech, language, budget, tau, profi
 
     settings = benches.Settings(
         parts=tuple(chosen.parts(names or (chosen.model,), speech, language, clips, say)),
-        arms=(STOCK, Arm(rules.Off()), Arm(chosen.arm)),
+        arms=(STOCK, *map(Arm, dict.fromkeys((rules.Off(), rules.Full(), chosen.arm)))),
         limits=chosen.limits,
         repeats=repeats,
         threads=threads,
