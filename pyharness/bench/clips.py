@@ -25,7 +25,7 @@ class Decoded:
 class Scored:
     """One clip under one arm."""
 
-    repeats: tuple[Decoded, ...]  # the text is the same each time
+    repeats: tuple[Decoded, ...]  # the text of the first one counts
     errors: int
     words: int  # of the reference
 

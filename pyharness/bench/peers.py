@@ -2,6 +2,8 @@
 
 Every contestant is an arm with a model file in a process of its own, so that each has its own peak of memory. They
 take turns clip by clip. The processes are new for every number of threads, which faster-whisper takes when it loads.
+
+With beams, stock's texts depend on what it decoded before (see patch 0003), so some differ from ours even with `off`.
 """
 
 import contextlib
