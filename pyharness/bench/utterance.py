@@ -8,15 +8,15 @@ cross-attention, *decoder* is the rest, with the choice of tokens.
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from pyharness import audio, scoring
+from pyharness import audio
+from pyharness.bench.clips import Decoded, Scored, columns, decoding_of, measure, readable
 from pyharness.bench.environment import build_names, environment
 from pyharness.bench.libraries import STOCK, Arm, Library, both
-from pyharness.bench.paired import interleave, median_with_interval, ratios, times
 from pyharness.errors import HarnessError
 from pyharness.grid import Limits
 from pyharness.native import Decoding, Model, State
@@ -40,25 +40,13 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """One clip, once."""
+class Split(Decoded):
+    """One clip, once, and the parts of its time."""
 
-    text: str
     n_tokens: int
-    ms: float
     mel_ms: float
     encoder_ms: float
     decoder_ms: float
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One clip under one arm: medians of its repeats."""
-
-    decoded: Decoded
-    speedup: float  # median of stock's time / this arm's, paired by round
-    errors: int
-    words: int  # of the reference
 
 
 # --- in a library's process -------------------------------------------------------------------------------------------
@@ -69,7 +57,7 @@ def state_of(model: Path) -> State:
     return Model(model).state()
 
 
-def transcribe(model: Path, rule: Rule | None, clip: Path, decoding: Decoding) -> Decoded:
+def transcribe(model: Path, rule: Rule | None, clip: Path, decoding: Decoding) -> Split:
     """Reading the file is not timed."""
     state, samples = state_of(model), audio.load(clip)
     if rule:
@@ -86,10 +74,10 @@ def transcribe(model: Path, rule: Rule | None, clip: Path, decoding: Decoding) -
     transcript = state.transcribe(samples, decoding, on_phase=on_phase)
     total = time.perf_counter() - begin
     mel, encoder = spent["mel"], spent["encode"]
-    return Decoded(
+    return Split(
         text=transcript.text,
-        n_tokens=len(transcript.tokens),
         ms=1e3 * total,
+        n_tokens=len(transcript.tokens),
         mel_ms=1e3 * mel,
         encoder_ms=1e3 * encoder,
         decoder_ms=1e3 * (total - mel - encoder),
@@ -116,7 +104,7 @@ def run(settings: Settings, advance: Callable[[int, int], None], say: Callable[[
             say(f"{settings.part.speech} has {len(clips)} clips of {length:g} s (± {NEAR:.0%}), not {settings.clips}")
     if not any(chosen.values()):
         raise HarnessError(f"speech '{settings.part.speech}' has no clip of these lengths: give others with --lengths")
-    clips = list(dict.fromkeys(clip for some in chosen.values() for clip in some))
+    clips = readable(dict.fromkeys(clip for some in chosen.values() for clip in some), say)
     with both() as libraries:
         env = environment(libraries, settings.threads)
         env |= {"beam_size": settings.limits.beam_size, "timestamps": settings.limits.timestamps}
@@ -126,54 +114,26 @@ def run(settings: Settings, advance: Callable[[int, int], None], say: Callable[[
                 _decode(settings, libraries, arm, clips[0], threads)
             scored = {}
             for j, clip in enumerate(clips):
-                scored[clip.id] = _measure(settings, libraries, clip, threads, first=j)
+                decode = functools.partial(_decode, settings, libraries, clip=clip, threads=threads)
+                scored[clip.id] = measure(
+                    clip, settings.arms, settings.repeats, decode, j, settings.part.strip_diacritics
+                )
                 advance(i * len(clips) + j + 1, len(settings.threads) * len(clips))
             for length, some in chosen.items():
-                rows += _rows(settings, length, some, [scored[clip.id] for clip in some], threads, build_names(env))
+                rows += _rows(settings, length, some, scored, threads, build_names(env))
     return {"env": env, "rows": rows}
 
 
-def _decode(settings: Settings, libraries: dict[str, Library], arm: Arm, clip: Clip, threads: int) -> Decoded:
-    limits = settings.limits
-    decoding = Decoding(
-        language=clip.language,
-        beam_size=limits.beam_size,
-        timestamps=limits.timestamps,
-        max_tokens=limits.max_tokens(clip.duration),
-        threads=threads,
-    )
+def _decode(settings: Settings, libraries: dict[str, Library], arm: Arm, clip: Clip, threads: int) -> Split:
+    decoding = decoding_of(clip, settings.limits, threads)
     return libraries[arm.library].call(transcribe, settings.part.model_path, arm.rule, clip.audio, decoding)
 
 
-def _measure(
-    settings: Settings, libraries: dict[str, Library], clip: Clip, threads: int, first: int
-) -> dict[Arm, Scored]:
-    """One clip under every arm."""
-
-    def once(arm: Arm) -> Decoded:
-        return _decode(settings, libraries, arm, clip, threads)
-
-    decoded = interleave(settings.arms, settings.repeats, once, first)
-    stock_ms = [one.ms for one in decoded[STOCK]]
-    normaliser = scoring.normaliser(clip.language, settings.part.strip_diacritics)
-    scored = {}
-    for arm, mine in decoded.items():
-        counts = scoring.counts(clip.text, mine[0].text, normaliser)
-        speedup = float(np.median(ratios(stock_ms, [one.ms for one in mine])))
-        scored[arm] = Scored(_median(mine), speedup, counts.errors, counts.reference_words)
-    return scored
-
-
-def _median(repeats: list[Decoded]) -> Decoded:
-    """The text, which is the same each time, with the median of each time."""
-    medians = {key: float(np.median([getattr(one, key) for one in repeats])) for key in ("ms", *PARTS)}
-    return replace(repeats[0], **medians)
-
-
 def _rows(
-    settings: Settings, length: float, clips: list[Clip], scored: list[dict], threads: int, builds: dict[str, str]
+    settings: Settings, length: float, chosen: list[Clip], scored: dict[str, dict], threads: int, builds: dict[str, str]
 ) -> list[dict]:
-    """One row per arm, or none if there is no clip."""
+    """One row per arm, or none if no clip of this length was measured."""
+    clips = [clip for clip in chosen if clip.id in scored]
     return [
         {
             "model": settings.part.model,
@@ -182,8 +142,9 @@ def _rows(
             **arm.columns(),
             "clip_s": length,
             "clip_s_mean": float(np.mean([clip.duration for clip in clips])),
-            **_columns([by_arm[arm] for by_arm in scored], [by_arm[STOCK] for by_arm in scored]),
+            **_columns([scored[clip.id][arm] for clip in clips], [scored[clip.id][STOCK] for clip in clips]),
             "n": len(clips),
+            "failed_clips": len(chosen) - len(clips),
             "repeats": settings.repeats,
             "build": builds[arm.library],
         }
@@ -193,15 +154,8 @@ def _rows(
 
 
 def _columns(mine: list[Scored], stock: list[Scored]) -> dict:
-    speedup = median_with_interval([one.speedup for one in mine])
-    words = sum(one.words for one in mine)
     return {
-        **times([one.decoded.ms for one in mine]),
-        **{key: float(np.median([getattr(one.decoded, key) for one in mine])) for key in PARTS},
-        "tokens": sum(one.decoded.n_tokens for one in mine) / len(mine),
-        "speedup_vs_stock": speedup.median,
-        "speedup_low": speedup.low,
-        "speedup_high": speedup.high,
-        "wer": sum(one.errors for one in mine) / words if words else None,
-        "same_text": sum(a.decoded.text == b.decoded.text for a, b in zip(mine, stock, strict=True)),
+        **columns(mine, stock),
+        **{key: float(np.median([one.median(key) for one in mine])) for key in PARTS},
+        "tokens": float(np.mean([one.median("n_tokens") for one in mine])),
     }

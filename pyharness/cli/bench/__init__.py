@@ -2,6 +2,7 @@
 
 import click
 
+from pyharness.cli.bench.peers import peers
 from pyharness.cli.bench.step import step
 from pyharness.cli.bench.utterance import utterance
 
@@ -14,5 +15,5 @@ def bench():
     """
 
 
-for command in (step, utterance):
+for command in (step, utterance, peers):
     bench.add_command(command)
