@@ -252,6 +252,22 @@ class Model:
         """Layers of the decoder."""
         return self._lib.whisper_model_n_text_layer(self.handle)
 
+    @property
+    def n_vocab(self) -> int:
+        """Tokens that it knows, text and special ones."""
+        return self._lib.whisper_n_vocab(self.handle)
+
+    def prompt(self, language: str) -> list[int]:
+        """The tokens that open a transcription without timestamps."""
+        if not self.knows_language(language) or language == "auto":
+            raise HarnessError(f"the model does not know the language '{language}'")
+        lib, handle = self._lib, self.handle
+        tokens = [lib.whisper_token_sot(handle)]
+        if self.is_multilingual():
+            language_id = lib.whisper_lang_id(language.encode())
+            tokens += [lib.whisper_token_lang(handle, language_id), lib.whisper_token_transcribe(handle)]
+        return [*tokens, lib.whisper_token_not(handle)]
+
     def check_view(self, rule: Rule, lists: ModelLists | None = None) -> None:
         """HarnessError unless the model can be read by this rule."""
         message = ffi.new("char[512]")
@@ -427,8 +443,7 @@ class State:
 
         @ffi.callback("whisper_logits_filter_callback", onerror=self._on_raise)
         def logits_filter(_ctx, _state, _tokens, _n_tokens, logits, _user_data):
-            n_vocab = lib.whisper_n_vocab(self.model.handle)
-            on_logits(np.frombuffer(ffi.buffer(logits, 4 * n_vocab), np.float32))
+            on_logits(np.frombuffer(ffi.buffer(logits, 4 * self.model.n_vocab), np.float32))
 
         params.abort_callback = keep["abort"] = abort
         if on_logits:

@@ -65,23 +65,14 @@ def load(model: Path, clip: Path, language: str, threads: int) -> None:
 
 
 def choose(n: int, threads: int) -> list[int]:
-    """The n text tokens that are most probable one after the other."""
-    _stepper.decode(_prompt, 0, threads)
-    tokens = [_stepper.best_text_token()]
-    while len(tokens) < n:
-        _stepper.decode(tokens[-1:], len(_prompt) + len(tokens) - 1, threads)
-        tokens.append(_stepper.best_text_token())
-    return tokens
+    return _stepper.choose(_prompt, n, threads)
 
 
 def follow(rule: Rule | None, tokens: list[int], threads: int) -> list[int]:
-    """What each step of a pass finds most probable, [n tokens]. Not timed: it warms up."""
-    best = []
-    _begin(rule, threads)
-    for i, token in enumerate(tokens):
-        _stepper.decode([token], len(_prompt) + i, threads)
-        best.append(_stepper.best_text_token())
-    return best
+    """Not timed: it warms up."""
+    if rule:
+        _stepper.set_view(rule)
+    return _stepper.follow(_prompt, tokens, threads)
 
 
 def time_pass(rule: Rule | None, tokens: list[int], threads: int) -> Pass:
