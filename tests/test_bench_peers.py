@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from pyharness import audio, models, rules, scoring, speech
-from pyharness.bench import clips, faster_whisper_peer, libraries, peers
+from pyharness.bench import clips, faster_whisper_peer, libraries, peers, quality
 from pyharness.bench.libraries import STOCK, Arm, Process
 from pyharness.cli import main
 from pyharness.cli.bench.peers import PEERS_COLUMNS
@@ -156,9 +156,9 @@ def test_clips_of_one_speaker_do_not_pass_for_many():
 
     listed = [speech.Clip(f"{i}", tools.JFK, "text", speaker="ab"[i % 2]) for i in range(40)]
     full, mine = [scored(2)] * 40, [scored(i % 2) for i in range(40)]
-    assert peers._quality(mine, full, listed)["n_clusters"] == 2
+    assert quality.compare(mine, full, listed)["n_clusters"] == 2
     alone = [speech.Clip(f"{i}", tools.JFK, "text", speaker="a") for i in range(40)]
-    assert peers._quality(mine, full, alone) == {
+    assert quality.compare(mine, full, alone) == {
         **{"difference": -0.375, "n_clusters": 40, "verdict": "Non-inferior", "clips_needed": None},
         "bound_upper": pytest.approx(-0.45, abs=0.05),
     }

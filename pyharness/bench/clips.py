@@ -72,12 +72,8 @@ def measure(
     clip: Clip, arms: Sequence, repeats: int, decode: Callable, first: int, strip_diacritics: bool
 ) -> dict[object, Scored]:
     """What every arm makes of a clip; ``decode(arm)`` gives what it does, Decoded; the arm at ``first`` begins."""
-    normaliser = scoring.normaliser(clip.language, strip_diacritics)
-    scored = {}
-    for arm, decoded in interleave(arms, repeats, decode, first).items():
-        counts = scoring.counts(clip.text, decoded[0].text, normaliser)
-        scored[arm] = Scored(tuple(decoded), counts.errors, counts.reference_words)
-    return scored
+    decoded = interleave(arms, repeats, decode, first)
+    return {arm: score(clip, mine, strip_diacritics) for arm, mine in decoded.items()}
 
 
 def clip_ratios(mine: Sequence[Scored], others: Sequence[Scored]) -> list[float]:
@@ -88,12 +84,25 @@ def clip_ratios(mine: Sequence[Scored], others: Sequence[Scored]) -> list[float]
 def columns(mine: Sequence[Scored], stock: Sequence[Scored]) -> dict:
     """Of a row: times of the clips, and errors over all of them."""
     speedup = median_with_interval(clip_ratios(stock, mine))
-    words = sum(one.words for one in mine)
     return {
         **times([one.median("ms") for one in mine]),
         "speedup_vs_stock": speedup.median,
         "speedup_low": speedup.low,
         "speedup_high": speedup.high,
+        **text_columns(mine, stock),
+    }
+
+
+def text_columns(mine: Sequence[Scored], stock: Sequence[Scored]) -> dict:
+    """Of a row: what speaks of the texts alone."""
+    words = sum(one.words for one in mine)
+    return {
         "wer": sum(one.errors for one in mine) / words if words else None,
         "same_text": sum(a.text == b.text for a, b in zip(mine, stock, strict=True)),
     }
+
+
+def score(clip: Clip, decoded: Sequence[Decoded], strip_diacritics: bool) -> Scored:
+    """The repeats of a clip under one arm."""
+    counts = scoring.counts(clip.text, decoded[0].text, scoring.normaliser(clip.language, strip_diacritics))
+    return Scored(tuple(decoded), counts.errors, counts.reference_words)

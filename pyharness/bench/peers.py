@@ -14,20 +14,19 @@ from pathlib import Path
 
 import numpy as np
 
-from pyharness import ggml_file, models, statistics, sweep
+from pyharness import ggml_file, models
 from pyharness.bench import faster_whisper_peer, libraries
 from pyharness.bench.clips import Decoded, Scored, clip_ratios, columns, decoding_of, measure, readable
 from pyharness.bench.environment import build_names, environment
 from pyharness.bench.faster_whisper_peer import FLOAT32, INT8, Peer
 from pyharness.bench.libraries import STOCK, Arm, Process
 from pyharness.bench.paired import median_with_interval
+from pyharness.bench.quality import NOT_COMPARED, compare
 from pyharness.bench.utterance import transcribe
 from pyharness.grid import Limits
 from pyharness.native import Decoding
 from pyharness.speech import Clip
 from pyharness.sweep import Part
-
-NOT_COMPARED = dict.fromkeys(("difference", "bound_upper", "verdict", "n_clusters", "clips_needed"))  # with stock
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def _rows(
             "clip_s": float(np.mean([clip.duration for clip in chosen])),
             **columns(scored[one], scored[stock_of(one, field)]),
             **_ratio(scored[one], scored[int8_of(one, field)]),
-            **(NOT_COMPARED if one.arm == STOCK else _quality(scored[one], scored[stock_of(one, field)], chosen)),
+            **(NOT_COMPARED if one.arm == STOCK else compare(scored[one], scored[stock_of(one, field)], chosen)),
             "errors": [clip.errors for clip in scored[one]],
             "words": [clip.words for clip in scored[one]],
             "peak_mb": peaks[one],
@@ -179,19 +178,3 @@ def _measured(
 def _ratio(mine: list[Scored], int8: list[Scored]) -> dict:
     ratio = median_with_interval(clip_ratios(mine, int8))
     return {"ratio_to_faster_whisper_int8": ratio.median, "ratio_low": ratio.low, "ratio_high": ratio.high}
-
-
-def _quality(mine: list[Scored], stock: list[Scored], chosen: list[Clip]) -> dict:
-    """Whether the texts are worse than stock's; few clips are Inconclusive. Clips of one speaker stay together, as in
-    a sweep."""
-    scored = [i for i, one in enumerate(stock) if one.words]
-    if not scored:
-        return NOT_COMPARED
-    kind = sweep.clusters_are([{"cluster": clip.cluster, "speaker": clip.speaker} for clip in chosen])
-    verdict = statistics.non_inferiority(
-        [mine[i].errors for i in scored],
-        [stock[i].errors for i in scored],
-        [stock[i].words for i in scored],
-        clusters=None if kind == "clip" else [chosen[i].cluster for i in scored],
-    )
-    return {key: getattr(verdict, key) for key in NOT_COMPARED}

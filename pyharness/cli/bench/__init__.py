@@ -2,6 +2,7 @@
 
 import click
 
+from pyharness.cli.bench.decoders import decoders
 from pyharness.cli.bench.peers import peers
 from pyharness.cli.bench.step import step
 from pyharness.cli.bench.utterance import utterance
@@ -15,5 +16,5 @@ def bench():
     """
 
 
-for command in (step, utterance, peers):
+for command in (step, decoders, utterance, peers):
     bench.add_command(command)

@@ -50,13 +50,19 @@ class Reduced:
         return self.content["model"]["name"] if self.content else "base"
 
     def parts(
-        self, names: tuple[str, ...], speech: str, language: str | None, clips: int | None, say: Callable
+        self,
+        names: tuple[str, ...],
+        speech: str,
+        language: str | None,
+        clips: int | None,
+        say: Callable,
+        needs_text: bool = True,
     ) -> list[Part]:
         """Of the models on the speech; HarnessError unless each can be measured there with this arm."""
         grid = grids.Grid(names, (speech,), (rules.Full(), self.arm), clips, limits=self.limits)
         parts = sweeps.make_plan(grid, language, say).parts
         for part in parts:
-            if models.is_synthetic(part.model_path):
+            if needs_text and models.is_synthetic(part.model_path):
                 raise HarnessError(
                     f"model '{part.model}' has random weights and no text to score: use `pyharness bench step`"
                 )
