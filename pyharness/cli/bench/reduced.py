@@ -64,7 +64,8 @@ class Reduced:
         for part in parts:
             if needs_text and models.is_synthetic(part.model_path):
                 raise HarnessError(
-                    f"model '{part.model}' has random weights and no text to score: use `pyharness bench step`"
+                    f"model '{part.model}' has random weights and no text to score: "
+                    "use `pyharness bench step`, or `bench decoders --mode synthetic`"
                 )
             if self.profile:
                 calibration.check_part(self.content, part, self.profile)
