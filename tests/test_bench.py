@@ -114,7 +114,8 @@ def test_threads_wait_as_in_any_program_but_not_in_a_sweep(monkeypatch):
 
 
 STEP_KEYS = {
-    *("model", "threads", "arm", "rule", "budget", "tau", "ms", "ms_low", "ms_high", "ratio_to_stock", "ratio_low"),
+    *("model", "threads", "mode", "arm", "rule", "budget", "tau", "ms", "ms_low", "ms_high", "ratio_to_stock"),
+    "ratio_low",
     *(
         "ratio_high",
         "weights_ms",

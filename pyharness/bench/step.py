@@ -18,6 +18,7 @@ from pyharness.bench.paired import interleave, median_with_interval, ratios, tim
 from pyharness.bench.stepper import Stepper
 from pyharness.rules import Rule
 
+SYNTHETIC = "synthetic"  # mode, in rows
 MAX_STEPS = 220  # that upstream allows in a window
 NODE_PASSES = 3  # that find where the time goes
 
@@ -167,6 +168,7 @@ def _rows(
         {
             "model": settings.model,
             "threads": threads,
+            "mode": SYNTHETIC,
             **arm.columns(),
             **_columns(passes[arm], stock_ms),
             **_where(passes[arm], nodes.get(arm)),

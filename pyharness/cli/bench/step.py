@@ -1,5 +1,6 @@
 """pyharness bench step"""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -7,13 +8,15 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from pyharness import models
-from pyharness.bench import libraries
+from pyharness import models, rules
+from pyharness.bench import libraries, real
 from pyharness.bench import step as steps
+from pyharness.bench.libraries import STOCK, Arm
 from pyharness.cli.bench.options import Several, json_option, threads_option
+from pyharness.cli.bench.reduced import reduced
 from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
 from pyharness.cli.budget import Budget
-from pyharness.report import Column, number, percent
+from pyharness.report import NOTHING, Column, number, percent, points
 
 
 def _part(key: str, row: dict) -> str:
@@ -44,39 +47,92 @@ STEP_LEGEND = (
 )
 
 
+REAL_COLUMNS = (
+    ARM,
+    Column("ms/token", median_ms),
+    Column("to stock", lambda row: with_interval(row, "ratio_to_stock", "ratio_low", "ratio_high")),
+    Column("read/run", lambda row: number(row["positions"])),
+    Column("MB/run", lambda row: number(row["bytes_read"] and row["bytes_read"] / 1e6, 2)),
+    Column("rows copied", lambda row: number(row["rows_copied"], 1)),
+    Column("tracking", lambda row: percent(row["tracking_share"])),
+    Column("re-exec.", lambda row: percent(row["reexecuted"])),
+    Column("WER", lambda row: percent(row["wer"])),
+    Column("diff.", lambda row: points(row["difference"])),
+    Column("bound", lambda row: points(row["bound_upper"])),
+    Column("verdict", lambda row: row["verdict"] or NOTHING, numeric=False),
+    Column("same text", lambda row: number(row["same_text"])),
+    Column("n", lambda row: number(row["n"])),
+    Column("failed", lambda row: number(row["failed_clips"])),
+    *HOW,
+)
+REAL_LEGEND = (
+    "ms/token: from the encoder to the text, by the tokens of the text; median of n clips (quartiles). to stock: "
+    "median of the clips' ratios (95 % interval). read/run, MB/run, rows copied: positions, and of the cross cache of "
+    "all layers, by run of the decoder, prompts and second runs among them. tracking: share of the time that the view "
+    "adds outside of the attention. re-exec.: share of steps. diff., bound: WER less stock's, and the upper 95 % bound "
+    "of it less the margin of 0.2 x WER of stock, points; below 0 is Non-inferior. same text: clips whose text is "
+    "stock's."
+)
+
+
 @click.command()
-@click.option("--model", default="base", show_default=True, help="Name or path; synth-* will do.")
+@click.option(
+    "--mode",
+    type=click.Choice([steps.SYNTHETIC, real.REAL]),
+    default=steps.SYNTHETIC,
+    show_default=True,
+    help="Forced tokens behind one clip, or clips that are transcribed.",
+)
+@click.option("--model", help="Name or path; synth-* will do for synthetic steps.  [default: the profile's, else base]")
+@click.option("--language", help="Of the clip, or of a manifest that does not state it.  [default: en]")
+@click.option("--budgets", type=Several(Budget()), default="384,192,96", show_default=True, help="Of padsink-track.")
+@threads_option
 @click.option(
     "--clip",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Recording that is encoded, its first 30 s.  [default: the 11 s that come with whisper.cpp, in English]",
+    help="Synthetic: recording that is encoded, its first 30 s.  [default: the 11 s of English in whisper.cpp]",
 )
-@click.option("--language", default="en", show_default=True, help="Of the clip.")
-@click.option("--budgets", type=Several(Budget()), default="384,192,96", show_default=True, help="Of padsink-track.")
-@threads_option
 @click.option(
     "--steps",
     "n_steps",
     type=click.IntRange(1, steps.MAX_STEPS),
     default=24,
     show_default=True,
-    help="Timed steps of a pass.",
+    help="Synthetic: timed steps of a pass.",
 )
-@click.option("--rounds", type=click.IntRange(2), default=30, show_default=True, help="Passes of each arm.")
+@click.option("--rounds", type=click.IntRange(2), default=30, show_default=True, help="Synthetic: passes of each arm.")
+@click.option("--speech", default="asterisk-en", show_default=True, help="Real: speech set by name, or a manifest.")
+@click.option("--clips", type=click.IntRange(1), default=50, show_default=True, help="Real: of the set, at most.")
+@click.option("--tau", type=click.FloatRange(0, 1), help="Real: steps less sure are re-executed.  [default: 0.4]")
+@click.option(
+    "--profile",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Real: decode by this profile, in the way in which it was calibrated, instead of --budgets and --tau.",
+)
 @json_option
-def step(model, clip, language, budgets, threads, n_steps, rounds, as_json):
-    """Time a decoder step.
+def step(mode, model, language, budgets, threads, clip, n_steps, rounds, speech, clips, tau, profile, as_json):
+    """Time the decoder, by step or by token.
 
-    Every arm is fed the same tokens behind the same clip, so that all do the same steps. A pass is a prompt and --steps
-    steps; its time is whisper.cpp's own "decode time" of these, without what chooses tokens. Nothing is transcribed, so
-    there is no error rate: "same" is the share of steps whose most probable token is that of stock.
+    Synthetic: every arm is fed the same tokens behind the same clip, so that all do the same steps. A pass is a prompt
+    and --steps steps; its time is whisper.cpp's own "decode time" of these, without what chooses tokens. Nothing is
+    transcribed, so there is no error rate: "same" is the share of steps whose most probable token is that of stock.
+
+    Real: every arm transcribes the clips; the time is that behind the encoder, with prompt and choice of tokens.
 
     \b
     Examples:
       pyharness bench step
       pyharness bench step --model synth-medium-q5_0 --threads 1 --budgets 192 --json
+      pyharness bench step --mode real --profile calibration/base-ru.json --speech asterisk-ru
     """
     libraries.check()
+    if mode == real.REAL:
+        _real(model, language, budgets, threads, speech, clips, tau, profile, as_json)
+    else:
+        _synthetic(model or "base", language or "en", budgets, threads, clip, n_steps, rounds, as_json)
+
+
+def _synthetic(model, language, budgets, threads, clip, n_steps, rounds, as_json):
     settings = steps.Settings(
         model=model,
         clip=clip or models.upstream_source() / "samples" / "jfk.wav",
@@ -91,3 +147,24 @@ def step(model, clip, language, budgets, threads, n_steps, rounds, as_json):
         task = progress.add_task(f"{n_passes} passes", total=n_passes)
         result = steps.run(settings, lambda n: progress.advance(task, n))
     show(result, STEP_COLUMNS, f"{model} · {n_steps} steps of {settings.clip.name}", STEP_LEGEND, as_json)
+
+
+def _real(model, language, budgets, threads, speech, clips, tau, profile, as_json):
+    chosen = reduced(None, tau, profile)
+    console = Console(stderr=True)
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    (part,) = chosen.parts((model or chosen.model,), speech, language, clips, say)
+    arms = (chosen.arm,) if profile else (replace(chosen.arm, budget=budget) for budget in budgets)
+    settings = real.Settings(
+        part=part,
+        arms=(STOCK, *map(Arm, dict.fromkeys((rules.Off(), rules.Full(), *arms)))),
+        limits=chosen.limits,
+        threads=threads,
+    )
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("clips", total=len(part.clips) * len(threads))
+        result = real.run(settings, advance=lambda: progress.advance(task), say=say)
+    show(result, REAL_COLUMNS, f"{part.model} · {speech}", REAL_LEGEND, as_json)
