@@ -1,8 +1,8 @@
 """Bytes that pass the outer caches, simulated: valgrind's callgrind, which has cachegrind's caches and can begin late.
 
-Its two levels stand for the last two of the machine. The inner one, which in callgrind holds data only, misses what comes
-from the cache that cores share; the outer one misses what comes from memory. Every miss fetches a line, those of writing
-too. Nothing is prefetched in the simulation: on a machine the same lines come, only earlier.
+Its two levels stand for the last two of the machine. The inner one, which in callgrind holds data only, misses what
+comes from the cache that cores share; the outer one misses what comes from memory. Every miss fetches a line, those of
+writing too. Nothing is prefetched in the simulation: on a machine the same lines come, only earlier.
 """
 
 import re

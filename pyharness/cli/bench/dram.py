@@ -6,12 +6,17 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from pyharness import models
 from pyharness.bench import dram as drams
 from pyharness.bench.step import MAX_STEPS
-from pyharness.cli.bench.options import Several, json_option
+from pyharness.cli.bench.options import (
+    budgets_option,
+    clip_option,
+    json_option,
+    language_option,
+    model_option,
+    own_clip,
+)
 from pyharness.cli.bench.table import ARM, HOW, show
-from pyharness.cli.budget import Budget
 from pyharness.report import NOTHING, Column, number, percent
 
 
@@ -50,14 +55,10 @@ DRAM_LEGEND = (
 
 
 @click.command()
-@click.option("--model", default="base", show_default=True, help="Name or path; synth-* will do.")
-@click.option(
-    "--clip",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Recording that is encoded, its first 30 s.  [default: the 11 s that come with whisper.cpp, in English]",
-)
-@click.option("--language", default="en", show_default=True, help="Of the clip.")
-@click.option("--budgets", type=Several(Budget()), default="384,192,96", show_default=True, help="Of padsink-track.")
+@model_option
+@clip_option
+@language_option
+@budgets_option
 @click.option("--steps", "n_steps", type=click.IntRange(1, MAX_STEPS), default=16, show_default=True, help="Of a run.")
 @click.option(
     "--source",
@@ -92,7 +93,7 @@ def dram(model, clip, language, budgets, n_steps, source, build, as_json):
     """
     settings = drams.Settings(
         model=model,
-        clip=clip or models.upstream_source() / "samples" / "jfk.wav",
+        clip=clip or own_clip(),
         language=language,
         budgets=budgets,
         steps=n_steps,

@@ -1,18 +1,23 @@
 """pyharness bench step"""
 
 from functools import partial
-from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 
-from pyharness import models
 from pyharness.bench import libraries
 from pyharness.bench import step as steps
-from pyharness.cli.bench.options import Several, json_option, threads_option
+from pyharness.cli.bench.options import (
+    budgets_option,
+    clip_option,
+    json_option,
+    language_option,
+    model_option,
+    own_clip,
+    threads_option,
+)
 from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
-from pyharness.cli.budget import Budget
 from pyharness.report import Column, number, percent
 
 
@@ -45,14 +50,10 @@ STEP_LEGEND = (
 
 
 @click.command()
-@click.option("--model", default="base", show_default=True, help="Name or path; synth-* will do.")
-@click.option(
-    "--clip",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Recording that is encoded, its first 30 s.  [default: the 11 s that come with whisper.cpp, in English]",
-)
-@click.option("--language", default="en", show_default=True, help="Of the clip.")
-@click.option("--budgets", type=Several(Budget()), default="384,192,96", show_default=True, help="Of padsink-track.")
+@model_option
+@clip_option
+@language_option
+@budgets_option
 @threads_option
 @click.option(
     "--steps",
@@ -79,7 +80,7 @@ def step(model, clip, language, budgets, threads, n_steps, rounds, as_json):
     libraries.check()
     settings = steps.Settings(
         model=model,
-        clip=clip or models.upstream_source() / "samples" / "jfk.wav",
+        clip=clip or own_clip(),
         language=language,
         budgets=budgets,
         threads=threads,
