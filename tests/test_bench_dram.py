@@ -72,7 +72,7 @@ def test_the_last_two_caches_that_hold_data_are_watched(machine):
 
 
 def test_a_machine_without_a_shared_cache_has_its_own_last_two_watched(machine):
-    assert [cache.level for cache in caches.outer(machine(L1, CODE, L2))] == [1, 2]
+    assert caches.outer(machine(L1, CODE, L2)) == (Cache(1, 48 << 10, 12, 64), Cache(2, 2 << 20, 16, 64))
 
 
 @pytest.mark.parametrize("stated", [[], [L2], [CODE, L2], [L2, (3, "Unified", "0K", 0, 0)]])
@@ -191,7 +191,7 @@ def test_a_simulated_step_saves_what_its_view_leaves_out(work, tmp_path, monkeyp
     monkeypatch.setattr(source, "_outer", large)
     stock, reduced = source.read(STOCK, work), source.read(STRIDE, work)
     row, logits = 2 * 64 * 2, 4 * models.N_VOCAB_ENGLISH
-    expected = counted.weights(work.model) + 1500 * row + 4 * logits  # written, read, copied and read again
+    expected = counted.weights(work.model) + 1500 * row + 4 * logits  # these are written and copied
     assert stock[str(small)] / 3 == pytest.approx(expected, rel=0.02)
     assert (stock[str(small)] - reduced[str(small)]) / 3 == pytest.approx(1350 * row, rel=0.1)
     assert stock[str(large)] < 1500 * row  # holds everything

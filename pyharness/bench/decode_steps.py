@@ -41,7 +41,7 @@ class Work:
     samples: bytes  # f32, mono, 16 kHz
     prompt: list[int]
     tokens: list[int]  # one for each step
-    counted: dict[Arm, float]  # bytes that these cannot do without
+    counted: dict[Arm, float]  # bytes that each of these cannot do without
 
 
 class DecodeSteps:

@@ -28,6 +28,7 @@ from pyharness.bench.step import Pass
 from pyharness.errors import HarnessError
 
 THREADS = 1  # caches are watched as one core sees them
+Source = Perf | Cachegrind | Counted
 SOURCES = {source.name: source for source in (Perf, Cachegrind, Counted)}  # best first
 AUTO = "auto"
 
@@ -74,12 +75,8 @@ def run(settings: Settings, advance: Callable[[int, int], None]) -> dict:
     with tempfile.TemporaryDirectory(prefix="padsink-dram-") as folder:
         source, files, unused = choose(settings, Path(folder))
         env, work, expected = _prepare(settings, model, files)
-        env |= {
-            "source": source.name,
-            "unused_sources": unused,
-            "clip": str(settings.clip),
-            "steps": settings.steps,
-        }
+        env |= {"clip": str(settings.clip), "steps": settings.steps}
+        env |= {"source": source.name, "unused_sources": unused}
         n_done = 0
 
         def one_run(arm: Arm) -> dict[str, float]:
@@ -93,7 +90,7 @@ def run(settings: Settings, advance: Callable[[int, int], None]) -> dict:
     return {"env": env, "rows": _rows(settings, source, found, expected, build_names(env))}
 
 
-def choose(settings: Settings, folder: Path) -> tuple[object, dict[str, Path], dict[str, str]]:
+def choose(settings: Settings, folder: Path) -> tuple[Source, dict[str, Path], dict[str, str]]:
     """The best source that works here, the libraries that it reads, and why better sources do not work."""
     names = tuple(SOURCES) if settings.source == AUTO else (settings.source,)
     unused = {}
@@ -122,19 +119,18 @@ def _prepare(settings: Settings, model: Path, files: dict[str, Path]) -> tuple[d
                 cross=counted.cross(one, ggml_file.read_hparams(model).n_text_layer),
                 same_tokens=same[arm],
             )
-    samples = audio.load(settings.clip).tobytes()
-    return env, Work(model, samples, prompt, tokens, {a: e.weights + e.cross for a, e in expected.items()}), expected
+    sums = {arm: one.weights + one.cross for arm, one in expected.items()}
+    return env, Work(model, audio.load(settings.clip).tobytes(), prompt, tokens, sums), expected
 
 
 def _rows(
     settings: Settings,
-    source: object,
+    source: Source,
     found: dict[Arm, list[dict[str, float]]],
     expected: dict[Arm, Expected],
     builds: dict[str, str],
 ) -> list[dict]:
     """One row for each cache and arm."""
-
     n_ctx = expected[STOCK].counted.positions
 
     def per_step(arm: Arm, cache: str) -> list[float]:
