@@ -119,8 +119,15 @@ def start(name: str) -> Library:
 
 
 @contextlib.contextmanager
+def running(files: dict[str, Path]) -> Iterator[dict[str, Library]]:
+    """The libraries in these files, by their names."""
+    with contextlib.ExitStack() as stack:
+        yield {name: stack.enter_context(Library(name, file)) for name, file in files.items()}
+
+
+@contextlib.contextmanager
 def both() -> Iterator[dict[str, Library]]:
     """ "stock" and "ours", running."""
     check()
-    with start("stock") as stock, start("ours") as ours:
-        yield {"stock": stock, "ours": ours}
+    with running({"stock": STOCK_PATH, "ours": native.library_path()}) as libraries:
+        yield libraries

@@ -58,11 +58,13 @@ _stepper: Stepper  # the process's model, with the clip encoded
 _prompt: list[int]
 
 
-def load(model: Path, clip: Path, language: str, threads: int) -> None:
+def load(model: Path, clip: Path, language: str, threads: int) -> list[int]:
+    """The prompt of every pass over the clip."""
     global _stepper, _prompt
     _stepper = Stepper(model)
     _prompt = _stepper.prompt(language)
     _stepper.encode(audio.load(clip), threads)
+    return _prompt
 
 
 def choose(n: int, threads: int) -> list[int]:
@@ -142,16 +144,24 @@ def run(settings: Settings, advance: Callable[[int], None]) -> dict:
     return {"env": env, "rows": rows}
 
 
+def chosen(
+    libraries: dict[str, Library], arms: tuple[Arm, ...], n: int, threads: int
+) -> tuple[list[int], dict[Arm, float]]:
+    """The n tokens that all arms are fed, and the share of steps in which stock's best token is the arm's, too."""
+    *tokens, last = libraries["stock"].call(choose, n + 1, threads)
+    wanted = [*tokens[1:], last]
+    same = {}
+    for arm in arms:
+        best = libraries[arm.library].call(follow, arm.rule, tokens, threads)
+        same[arm] = float(np.mean(np.equal(best, wanted)))
+    return tokens, same
+
+
 def _rows(
     settings: Settings, libraries: dict[str, Library], threads: int, builds: dict[str, str], advance: Callable
 ) -> list[dict]:
     """One row per arm."""
-    *tokens, last = libraries["stock"].call(choose, settings.steps + 1, threads)
-    wanted = [*tokens[1:], last]
-    same = {}
-    for arm in settings.arms:
-        best = libraries[arm.library].call(follow, arm.rule, tokens, threads)
-        same[arm] = float(np.mean(np.equal(best, wanted)))
+    tokens, same = chosen(libraries, settings.arms, settings.steps, threads)
 
     def one_pass(arm: Arm) -> Pass:
         result = libraries[arm.library].call(time_pass, arm.rule, tokens, threads)

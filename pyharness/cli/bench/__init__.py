@@ -3,6 +3,7 @@
 import click
 
 from pyharness.cli.bench.decoders import decoders
+from pyharness.cli.bench.dram import dram
 from pyharness.cli.bench.peers import peers
 from pyharness.cli.bench.step import step
 from pyharness.cli.bench.utterance import utterance
@@ -16,5 +17,5 @@ def bench():
     """
 
 
-for command in (step, decoders, utterance, peers):
+for command in (step, decoders, utterance, peers, dram):
     bench.add_command(command)

@@ -1,6 +1,11 @@
 """What the benches' options share."""
 
+from pathlib import Path
+
 import click
+
+from pyharness import models
+from pyharness.cli.budget import Budget
 
 
 class Several(click.ParamType):
@@ -19,7 +24,20 @@ class Several(click.ParamType):
         return values
 
 
+clip_option = click.option(
+    "--clip",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Recording that is encoded for synthetic steps, its first 30 s.  [default: 11 s of English]",
+)
+budgets_option = click.option(
+    "--budgets", type=Several(Budget()), default="384,192,96", show_default=True, help="Of padsink-track."
+)
 threads_option = click.option(
     "--threads", type=Several(click.IntRange(1, 512)), default="1,2", show_default=True, help="One table for each."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help='Print {"env": {...}, "rows": [...]}.')
+
+
+def own_clip() -> Path:
+    """The default of --clip."""
+    return models.upstream_source() / "samples" / "jfk.wav"

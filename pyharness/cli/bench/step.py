@@ -8,14 +8,13 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from pyharness import models, rules
+from pyharness import rules
 from pyharness.bench import libraries, real
 from pyharness.bench import step as steps
 from pyharness.bench.libraries import STOCK, Arm
-from pyharness.cli.bench.options import Several, json_option, threads_option
+from pyharness.cli.bench.options import budgets_option, clip_option, json_option, own_clip, threads_option
 from pyharness.cli.bench.reduced import reduced
 from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
-from pyharness.cli.budget import Budget
 from pyharness.report import NOTHING, Column, number, percent, points
 
 
@@ -85,13 +84,9 @@ REAL_LEGEND = (
 )
 @click.option("--model", help="Name or path; synth-* will do for synthetic steps.  [default: the profile's, else base]")
 @click.option("--language", help="Of the clip, or of a manifest that does not state it.  [default: en]")
-@click.option("--budgets", type=Several(Budget()), default="384,192,96", show_default=True, help="Of padsink-track.")
+@budgets_option
 @threads_option
-@click.option(
-    "--clip",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Synthetic: recording that is encoded, its first 30 s.  [default: the 11 s of English in whisper.cpp]",
-)
+@clip_option
 @click.option(
     "--steps",
     "n_steps",
@@ -135,7 +130,7 @@ def step(mode, model, language, budgets, threads, clip, n_steps, rounds, speech,
 def _synthetic(model, language, budgets, threads, clip, n_steps, rounds, as_json):
     settings = steps.Settings(
         model=model,
-        clip=clip or models.upstream_source() / "samples" / "jfk.wav",
+        clip=clip or own_clip(),
         language=language,
         budgets=budgets,
         threads=threads,
