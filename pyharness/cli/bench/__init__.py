@@ -2,6 +2,7 @@
 
 import click
 
+from pyharness.cli.bench.builds import builds
 from pyharness.cli.bench.decoders import decoders
 from pyharness.cli.bench.peers import peers
 from pyharness.cli.bench.step import step
@@ -16,5 +17,5 @@ def bench():
     """
 
 
-for command in (step, decoders, utterance, peers):
+for command in (step, decoders, utterance, builds, peers):
     bench.add_command(command)
