@@ -244,12 +244,14 @@ build_ours() {
     compile "$root/whisper_cpp/src" "$build" "${cmake_options[@]}" "${programs[@]}" "$@"
 }
 
-# build_stock TARGET...: links to the ggml of our build, which no patch changes, instead of compiling it again
+# build_stock TARGET...: links to the ggml of our build, which no patch changes, instead of compiling it again.
+# The headers are named because ggml's package forgets them where its backends are modules.
 build_stock() {
     prepare_tree "$root/whisper_cpp/stock" "$root"/ggml-patch/patches/0001-*.patch
     step "share ggml" "See the log." "$venv/bin/cmake" --install "$build/ggml" --prefix "$build/ggml-installed"
     compile "$root/whisper_cpp/stock" "$build-stock" "${cmake_options[@]}" \
-        -DWHISPER_USE_SYSTEM_GGML=ON -Dggml_DIR="$build/ggml-installed/lib/cmake/ggml" "$@"
+        -DWHISPER_USE_SYSTEM_GGML=ON -Dggml_DIR="$build/ggml-installed/lib/cmake/ggml" \
+        -DCMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES="$build/ggml-installed/include" "$@"
 }
 
 # --- variants ---------------------------------------------------------------------------------------------------------
