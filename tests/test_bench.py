@@ -281,12 +281,7 @@ def test_builds_are_compared_without_a_view_and_once_without_flash_attention(cal
     found = json.loads(result.stdout)
     assert [row["arm"] for row in found["rows"]] == ["stock", "off", "stock flash attention off", "other"]
     assert all(row.keys() == UTTERANCE_KEYS and row["wer"] is not None for row in found["rows"])
-    other = str(libraries.STOCK_PATH)
-    assert {name: build["library"] == other for name, build in found["env"]["builds"].items()} == {
-        "stock": True,
-        "ours": False,
-        "other": True,
-    }
+    assert found["env"]["builds"]["other"]["library"] == str(libraries.STOCK_PATH)
     asked = [(name, rule) for name, function, rule in calls if function == "transcribe"]
     round_ = [("stock", None), ("ours", "off"), ("stock", None), ("other", None)]
     assert asked == round_ * 2  # warm-up, then the only round
