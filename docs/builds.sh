@@ -17,15 +17,17 @@ variant() { PADSINK_CMAKE=$2 ./build.sh --variant "$1"; }
 variant no-openmp -DGGML_OPENMP=OFF
 variant no-repack -DGGML_CPU_REPACK=OFF
 variant llamafile -DGGML_LLAMAFILE=ON
+variant amx       "-DCMAKE_C_FLAGS= -DCMAKE_CXX_FLAGS=-fno-dse" # in place of the flags that switch AMX off
 
 builds=()
-for name in openblas no-openmp no-repack llamafile portable; do
+for name in openblas no-openmp no-repack llamafile amx portable; do
     if [[ -f build-$name/lib/libwhisper.so ]]; then builds+=(--build "$name=build-$name"); fi
 done
 
 mkdir -p docs/builds
 for model in "${models[@]}"; do
-    .venv/bin/pyharness bench builds --model "$model" "${builds[@]}" --lengths 2,8 --clips 3 --json >"docs/builds/$model.json"
+    .venv/bin/pyharness bench builds --model "$model" "${builds[@]}" --flash-attention-off \
+        --lengths 2,8 --clips 3 --json >"docs/builds/$model.json"
 done
 
 .venv/bin/python - "${models[@]/#/docs/builds/}" <<'PY'

@@ -272,19 +272,29 @@ def test_utterance_shows_errors_beside_speed(calls, short_clips):
     assert stock["speedup_vs_stock"] == 1
 
 
-def test_builds_are_compared_without_a_view_and_once_without_flash_attention(calls, short_clips):
+def test_builds_are_compared_without_a_view(calls, short_clips):
     result = bench(
         *("builds", "--build", f"other={tools.STOCK}", "--model", "tiny.en", "--speech", short_clips),
         *("--threads", 1, "--lengths", 2, "--clips", 1, "--repeats", 1, "--json"),
     )
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert [row["arm"] for row in found["rows"]] == ["stock", "off", "stock flash attention off", "other"]
+    assert [row["arm"] for row in found["rows"]] == ["stock", "off", "other"]
     assert all(row.keys() == UTTERANCE_KEYS and row["wer"] is not None for row in found["rows"])
     assert found["env"]["builds"]["other"]["library"] == str(libraries.STOCK_PATH)
     asked = [(name, rule) for name, function, rule in calls if function == "transcribe"]
-    round_ = [("stock", None), ("ours", "off"), ("stock", None), ("other", None)]
+    round_ = [("stock", None), ("ours", "off"), ("other", None)]
     assert asked == round_ * 2  # warm-up, then the only round
+
+
+def test_builds_are_compared_with_stock_without_flash_attention_if_asked_for(monkeypatch, short_clips):
+    ran = []
+    monkeypatch.setattr(utterance, "run", lambda settings, **_: ran.append(settings) or {"env": {}, "rows": []})
+    arguments = "builds", "--model", "tiny.en", "--speech", short_clips, "--json"
+    assert bench(*arguments, "--flash-attention-off").exit_code == bench(*arguments).exit_code == 0
+    asked, plain = ([(arm.name, arm.library, arm.flash_attention) for arm in settings.arms] for settings in ran)
+    assert plain == [("stock", "stock", True), ("off", "ours", True)]
+    assert asked == [*plain, ("stock flash attention off", "stock", False)]
 
 
 def test_without_flash_attention_a_view_is_refused(tiny_en):

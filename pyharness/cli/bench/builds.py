@@ -32,13 +32,14 @@ class NamedBuild(click.ParamType):
 
 @click.command()
 @click.option("--build", "given", type=NamedBuild(), multiple=True, help="Another build: DIR/lib/libwhisper.so.")
+@click.option("--flash-attention-off", is_flag=True, help="Stock without flash attention, too.")
 @click.option("--model", default="base", show_default=True, help="Name or path.")
 @length_options
 @speech_options
 @threads_option
 @json_option
-def builds(given, model, lengths, clips, repeats, speech, language, threads, as_json):
-    """Time whole clips under builds of other options, and without flash attention.
+def builds(given, flash_attention_off, model, lengths, clips, repeats, speech, language, threads, as_json):
+    """Time whole clips under builds of other options.
 
     Nobody reads a view here, so only the build makes a difference. "off" is ours, of the same options as stock: how far
     its speedup is from 1 tells what the others' are worth. Rows are those of `bench utterance`.
@@ -46,7 +47,7 @@ def builds(given, model, lengths, clips, repeats, speech, language, threads, as_
     \b
     Example:
       PADSINK_CMAKE="-DGGML_OPENMP=OFF" ./build.sh --variant no-openmp
-      pyharness bench builds --build no-openmp=build-no-openmp --model base-q5_0
+      pyharness bench builds --build no-openmp=build-no-openmp --model base-q5_0 --flash-attention-off
     """
     libraries.check()
     others = dict(given)
@@ -54,10 +55,10 @@ def builds(given, model, lengths, clips, repeats, speech, language, threads, as_
         raise click.BadParameter("the same name twice", param_hint="--build")
     chosen = reduced(budget=None, tau=None, profile=None)
     (part,) = chosen.parts((model,), speech, language, None, say)
-    arms = (STOCK, Arm(rules.Off()), Arm(None, "stock", flash_attention=False), *(Arm(None, name) for name in others))
+    slow = (Arm(None, "stock", flash_attention=False),) if flash_attention_off else ()
     settings = utterances.Settings(
         part=part,
-        arms=arms,
+        arms=(STOCK, Arm(rules.Off()), *slow, *(Arm(None, name) for name in others)),
         limits=chosen.limits,
         lengths=lengths,
         clips=clips,
