@@ -269,7 +269,8 @@ use_portable() {
 use_openblas() {
     build=$root/build-openblas
     extras="[openblas]"
-    cmake_options=(-DGGML_BLAS=ON -DGGML_BLAS_VENDOR=OpenBLAS -DCMAKE_MODULE_PATH="$root/ggml-patch/cmake" -DPADSINK_PYTHON="$python")
+    cmake_options=(-DGGML_BLAS=ON -DGGML_BLAS_VENDOR=OpenBLAS -DCMAKE_MODULE_PATH="$root/ggml-patch/cmake" -DPADSINK_PYTHON="$python"
+        -DCMAKE_INSTALL_RPATH_USE_LINK_PATH=ON) # stock is linked to the installed ggml, which must find the wheel
 }
 
 # use_variant NAME
