@@ -9,7 +9,7 @@ logs=$root/build/logs
 
 usage() {
     cat <<EOF
-usage: ./build.sh [command] [arguments]
+usage: ./build.sh [option] [command] [arguments]
 
   build    (default) set up .venv, fetch and patch whisper.cpp, build whisper-cli, whisper-quantize,
            whisper-bench and libwhisper.so into build/bin and build/lib
@@ -21,7 +21,13 @@ usage: ./build.sh [command] [arguments]
 
   sweep and test show the help of their tool with --help.
 
+options, for build, stock and bench: another build beside the one for this very machine
+  --portable        into build-portable/: runs on any x86-64-v2 CPU (since about 2009) and picks the kernels at run time
+  --openblas        into build-openblas/: large matrix products by the OpenBLAS of the wheel scipy-openblas32
+  --variant NAME    into build-NAME/: with the options of PADSINK_CMAKE
+
 environment:
+  PADSINK_CMAKE     more options for CMake, such as "-DGGML_OPENMP=OFF -DCMAKE_CXX_FLAGS='-O2 -g'"
   WHISPER_CPP_SRC   whisper.cpp tree of the pinned version to use instead of fetching it (it is copied, not changed)
   PADSINK_HOME      folder for models and speech instead of the user's cache
   PYTHON            interpreter that .venv is made from (default: python3)
@@ -29,6 +35,12 @@ environment:
 Repeated runs do only what changed. Needs gcc/g++, git, and python3 with venv and pip; no root.
 EOF
 }
+
+# What is built where; an option before the command changes it.
+build=$root/build
+extras="" # of the Python package
+machine_flags=""
+cmake_options=()
 
 say()  { printf '\033[1m==>\033[0m %s\n' "$*"; }
 die()  { printf 'build.sh: %s\n' "$*" >&2; exit 1; }
@@ -200,11 +212,14 @@ prepare_tree() {
 
 # --- native build -----------------------------------------------------------------------------------------------------
 
-# GCC 12 compiles ggml's AMX kernels to code that dies at `ldtilecfg` (q4_0, q4_1 and q8_0 models):
-# AMX is off where the compiler knows it.
-no_amx() {
-    local flags="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
-    if gcc $flags -E -x c /dev/null >/dev/null 2>&1; then echo "$flags"; fi
+# Instructions that are off where the compiler knows them (docs/builds.md has both cases):
+# AMX, whose kernels in ggml GCC 12 compiles to code that dies at `ldtilecfg` (q4_0, q4_1 and q8_0 models);
+# AVX512-FP16, with which ggml takes 128 elements at a time: a head has 64, and all of its attention would be scalar.
+off_flags() {
+    local flag
+    for flag in -mno-amx-tile -mno-amx-int8 -mno-amx-bf16 -mno-avx512fp16; do
+        if gcc $flag -E -x c /dev/null >/dev/null 2>&1; then echo -n "$flag "; fi
+    done
 }
 
 # compile SOURCE BUILD [-DOPTION...] TARGET...
@@ -213,7 +228,7 @@ compile() {
     while [[ $1 == -D* ]]; do more+=("$1"); shift; done
     need gcc gcc; need g++ g++
     local options=(
-        -DCMAKE_C_FLAGS="$(no_amx)" -DCMAKE_CXX_FLAGS="$(no_amx)"
+        -DCMAKE_C_FLAGS="$(off_flags)$machine_flags" -DCMAKE_CXX_FLAGS="$(off_flags)$machine_flags"
         -G Ninja -DCMAKE_MAKE_PROGRAM="$venv/bin/ninja" -DCMAKE_BUILD_TYPE=Release
         -DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$build/lib" -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON -DCMAKE_INSTALL_RPATH="\$ORIGIN"
         -DWHISPER_BUILD_TESTS=ON -DPADSINK_ROOT="$root/ggml-patch" "${more[@]}"
@@ -229,23 +244,61 @@ programs=(whisper-cli whisper-quantize whisper-bench whisper)
 
 build_ours() {
     prepare_tree "$root/whisper_cpp/src" "$root"/ggml-patch/patches/*.patch
-    compile "$root/whisper_cpp/src" "$root/build" "${programs[@]}" "$@"
+    compile "$root/whisper_cpp/src" "$build" "${cmake_options[@]}" "${programs[@]}" "$@"
 }
 
-# build_stock TARGET...: links to the ggml of our build, which no patch changes, instead of compiling it again
+# build_stock TARGET...: links to the ggml of our build, which no patch changes, instead of compiling it again.
+# The headers are named because ggml's package forgets them where its backends are modules.
 build_stock() {
     prepare_tree "$root/whisper_cpp/stock" "$root"/ggml-patch/patches/0001-*.patch
-    step "share ggml" "See the log." "$venv/bin/cmake" --install "$root/build/ggml" --prefix "$root/build/ggml-installed"
-    compile "$root/whisper_cpp/stock" "$root/build-stock" \
-        -DWHISPER_USE_SYSTEM_GGML=ON -Dggml_DIR="$root/build/ggml-installed/lib/cmake/ggml" "$@"
+    step "share ggml" "See the log." "$venv/bin/cmake" --install "$build/ggml" --prefix "$build/ggml-installed"
+    compile "$root/whisper_cpp/stock" "$build-stock" "${cmake_options[@]}" \
+        -DWHISPER_USE_SYSTEM_GGML=ON -Dggml_DIR="$build/ggml-installed/lib/cmake/ggml" \
+        -DCMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES="$build/ggml-installed/include" "$@"
+}
+
+# --- variants ---------------------------------------------------------------------------------------------------------
+
+# ggml's CPU backend becomes a module for each kind of CPU; libggml loads the best one that runs
+# (ggml-patch/src/ggml-load-modules.cpp). All other code is for the least of them. The modules are installed as libraries.
+use_portable() {
+    [[ $(uname -m) == x86_64 ]] || wrong "--portable is for x86-64, not for $(uname -m)"
+    build=$root/build-portable
+    machine_flags="-march=x86-64-v2"
+    cmake_options=(-DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON -DCMAKE_INSTALL_BINDIR=lib)
+}
+
+# ggml asks CMake for BLAS: ours finds the wheel (ggml-patch/cmake/FindBLAS.cmake)
+use_openblas() {
+    build=$root/build-openblas
+    extras="[openblas]"
+    cmake_options=(-DGGML_BLAS=ON -DGGML_BLAS_VENDOR=OpenBLAS -DCMAKE_MODULE_PATH="$root/ggml-patch/cmake" -DPADSINK_PYTHON="$python"
+        -DCMAKE_INSTALL_RPATH_USE_LINK_PATH=ON) # stock is linked to the installed ggml, which must find the wheel
+}
+
+# use_variant NAME
+use_variant() {
+    local name=${1:-}
+    [[ $name =~ ^[a-z0-9_-]+$ && $name != *stock && $name != portable && $name != openblas ]] ||
+        wrong "--variant needs a name of its own, in small letters, digits, _ and -, not '$name'"
+    build=$root/build-$name
+}
+
+add_cmake_options() {
+    local option given
+    mapfile -t given < <(xargs -r printf '%s\n' <<<"${PADSINK_CMAKE:-}") # xargs knows quotes
+    for option in "${given[@]}"; do
+        [[ $option == -D?*=* ]] || wrong "PADSINK_CMAKE: '$option' is not of the form -DNAME=VALUE"
+    done
+    cmake_options+=("${given[@]}")
 }
 
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 run_build() {
-    setup_venv ""
+    setup_venv "$extras"
     build_ours
-    say "done: build/bin/whisper-cli, build/lib/libwhisper.so, .venv/bin/pyharness"
+    say "done: ${build##*/}/bin/whisper-cli, ${build##*/}/lib/libwhisper.so, .venv/bin/pyharness"
 }
 
 run_sweep() {
@@ -279,21 +332,23 @@ prepare_tests() {
 }
 
 run_bench() {
-    setup_venv ""
+    setup_venv "$extras"
     build_ours padsink-benches
     local bench
-    for bench in "$root"/build/bin/bench-kv-*; do "$bench"; done
+    for bench in "$build"/bin/bench-kv-*; do "$bench"; done
 }
 
 run_stock() {
-    setup_venv ""
+    setup_venv "$extras"
     build_ours
     build_stock "${programs[@]}"
-    say "done: build-stock/bin/whisper-cli"
+    say "done: ${build##*/}-stock/bin/whisper-cli"
 }
 
 run_clean() {
-    rm -rf "$root"/{build,build-stock,.venv,whisper_cpp/src,whisper_cpp/stock} "$root"/whisper_cpp/*.tar.gz "$root"/*.egg-info
+    local stamp
+    for stamp in "$root"/build-*/.padsink; do rm -rf "${stamp%/*}"; done
+    rm -rf "$root"/{build,.venv,whisper_cpp/src,whisper_cpp/stock} "$root"/whisper_cpp/*.tar.gz "$root"/*.egg-info
 }
 
 asks_help() {
@@ -305,6 +360,13 @@ asks_help() {
 }
 
 main() {
+    local option=""
+    case ${1:-} in
+        --portable | --openblas) option=$1; shift; "use_${option#--}" ;;
+        --variant)               option=$1; shift; use_variant "${1:-}"; shift ;;
+    esac
+    add_cmake_options
+
     local command=${1:-build}
     [[ $# -gt 0 ]] && shift
     case $command in
@@ -316,6 +378,7 @@ main() {
         -h | --help | help) usage; exit ;;
         *) wrong "unknown command '$command'; ./build.sh --help lists them" ;;
     esac
+    [[ -z $option || $command == @(build|stock|bench) ]] || wrong "'$command' is not for $option"
     lock
     "run_$command" "$@"
 }

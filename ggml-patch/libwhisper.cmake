@@ -22,6 +22,16 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64" AND NOT MSVC)
     set_source_files_properties(${PADSINK_ROOT}/src/kv-attn-avx512.cpp PROPERTIES COMPILE_OPTIONS "-mavx512f")
 endif()
 
+# A portable build: the modules stand beside the libraries, and whatever program loads these gets the best of them.
+# AMX: see build.sh, whose flags stand before ggml's and so are undone for the module that has it.
+if (GGML_BACKEND_DL)
+    target_sources(ggml PRIVATE ${PADSINK_ROOT}/src/ggml-load-modules.cpp)
+    set_target_properties(${GGML_AVAILABLE_BACKENDS} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+    if (TARGET ggml-cpu-sapphirerapids)
+        target_compile_options(ggml-cpu-sapphirerapids PRIVATE -mno-amx-tile -mno-amx-int8)
+    endif()
+endif()
+
 if (WHISPER_BUILD_TESTS)
     enable_testing() # upstream does so too, but only behind this folder
     add_subdirectory(${PADSINK_ROOT}/tests ${CMAKE_BINARY_DIR}/padsink-tests)

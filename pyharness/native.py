@@ -211,13 +211,14 @@ class Model:
 
     _init = "whisper_init_from_file_with_params_no_state"
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, flash_attention: bool = True):
         self.path = Path(path)
         self._lib = library()
         if not self.path.is_file():
             raise HarnessError(f"no model file at '{self.path}'")
         params = self._lib.whisper_context_default_params()
         params.use_gpu = False
+        params.flash_attn = flash_attention  # a view needs it
         _log.errors = []
         self._handle = getattr(self._lib, self._init)(os.fsencode(self.path), params)
         if not self._handle:

@@ -72,7 +72,7 @@ def test_a_single_pair_has_no_interval():
 # --- libraries --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["step", "utterance"])
+@pytest.mark.parametrize("command", ["step", "utterance", "builds"])
 def test_without_a_stock_build_the_error_says_how_to_get_one(command, tmp_path, monkeypatch):
     monkeypatch.setattr(libraries, "STOCK_PATH", tmp_path / "libwhisper.so")
     result = bench(command, "--model", "tiny.en")
@@ -240,12 +240,18 @@ UTTERANCE_KEYS = {
 }
 
 
-def test_utterance_shows_errors_beside_speed(calls, tmp_path):
+@pytest.fixture
+def short_clips(tmp_path):
+    """A manifest of clips of two seconds."""
     manifest = tmp_path / "mine.jsonl"
-    short = [clip for clip in tools.clips("asterisk-en", 50) if 1.8 < clip.duration < 2.2]
-    speech.write_manifest(manifest, short)
+    clips = [clip for clip in tools.clips("asterisk-en", 50) if 1.8 < clip.duration < 2.2]
+    speech.write_manifest(manifest, clips)
+    return manifest
+
+
+def test_utterance_shows_errors_beside_speed(calls, short_clips):
     result = bench(
-        *("utterance", "--model", "tiny.en", "--speech", manifest, "--threads", 1),
+        *("utterance", "--model", "tiny.en", "--speech", short_clips, "--threads", 1),
         *("--lengths", "2,40", "--clips", 1, "--repeats", 1, "--json"),
     )
     assert result.exit_code == 0, result.output
@@ -264,6 +270,36 @@ def test_utterance_shows_errors_beside_speed(calls, tmp_path):
         assert min(parts) > 0 and sum(parts) == pytest.approx(row["ms"])
         assert row["encoder_ms"] > row["mel_ms"]
     assert stock["speedup_vs_stock"] == 1
+
+
+def test_builds_are_compared_without_a_view(calls, short_clips):
+    result = bench(
+        *("builds", "--build", f"other={tools.STOCK}", "--model", "tiny.en", "--speech", short_clips),
+        *("--threads", 1, "--lengths", 2, "--clips", 1, "--repeats", 1, "--json"),
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [row["arm"] for row in found["rows"]] == ["stock", "off", "other"]
+    assert all(row.keys() == UTTERANCE_KEYS and row["wer"] is not None for row in found["rows"])
+    assert found["env"]["builds"]["other"]["library"] == str(libraries.STOCK_PATH)
+    asked = [(name, rule) for name, function, rule in calls if function == "transcribe"]
+    round_ = [("stock", None), ("ours", "off"), ("other", None)]
+    assert asked == round_ * 2  # warm-up, then the only round
+
+
+def test_builds_are_compared_with_stock_without_flash_attention_if_asked_for(monkeypatch, short_clips):
+    ran = []
+    monkeypatch.setattr(utterance, "run", lambda settings, **_: ran.append(settings) or {"env": {}, "rows": []})
+    arguments = "builds", "--model", "tiny.en", "--speech", short_clips, "--json"
+    assert bench(*arguments, "--flash-attention-off").exit_code == bench(*arguments).exit_code == 0
+    asked, plain = ([(arm.name, arm.library, arm.flash_attention) for arm in settings.arms] for settings in ran)
+    assert plain == [("stock", "stock", True), ("off", "ours", True)]
+    assert asked == [*plain, ("stock flash attention off", "stock", False)]
+
+
+def test_without_flash_attention_a_view_is_refused(tiny_en):
+    with Model(tiny_en, flash_attention=False) as model, pytest.raises(HarnessError, match="flash attention"):
+        model.check_view(rules.PadsinkTrack())
 
 
 def test_phases_are_told_in_their_order(transcribed):
@@ -333,6 +369,10 @@ def test_a_clip_that_cannot_be_read_is_named_and_left_out_of_all_arms(tmp_path):
         (["utterance", "--lengths", "0"], "--lengths"),
         (["utterance", "--tau", "2"], "--tau"),
         (["utterance", "--speech", "nowhere"], "nowhere"),
+        (["builds", "--build", "build"], "NAME=DIR"),
+        (["builds", "--build", "stock=build"], "other than stock and ours"),
+        (["builds", "--build", "mine=nowhere"], "nowhere/lib/libwhisper.so"),
+        (["builds", "--build", "mine=build", "--build", "mine=build"], "same name twice"),
         (["utterance", "--profile", "calibration/base-en.json", "--budget", "9"], "either"),
         (["utterance", "--profile", "calibration/base-en.json", "--model", "tiny.en"], "another model"),
     ],

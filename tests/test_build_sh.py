@@ -3,6 +3,8 @@
 import fcntl
 import hashlib
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -68,7 +70,8 @@ class Clone:
 
 
 def env(changes: dict) -> dict:
-    kept = {key: value for key, value in os.environ.items() if key not in ("WHISPER_CPP_SRC", "PYTHON")}
+    unset = ("WHISPER_CPP_SRC", "PADSINK_CMAKE", "PYTHON")
+    kept = {key: value for key, value in os.environ.items() if key not in unset}
     return {**kept, **{key: str(value) for key, value in changes.items()}}
 
 
@@ -104,10 +107,30 @@ def test_help_behind_a_command_shows_the_usage_and_does_nothing(clone, command):
 
 
 def test_unknown_commands_and_arguments_are_refused(clone):
-    for arguments in (["biuld"], ["build", "now"], ["clean", "all"]):
+    for arguments in (["biuld"], ["build", "now"], ["clean", "all"], ["--portable", "biuld"], ["--fast"]):
         result = build_sh(clone, *arguments)
         assert result.returncode == 2
         assert is_one_line(result.stderr, f"'{arguments[-1]}'")
+
+
+@pytest.mark.parametrize("command", ["sweep", "test", "clean"])
+def test_commands_that_know_one_build_only_refuse_another(clone, command):
+    result = build_sh(clone, "--portable", command)
+    assert result.returncode == 2
+    assert is_one_line(result.stderr, f"'{command}'", "--portable")
+
+
+@pytest.mark.parametrize("name", [[], ["stock"], ["portable"], ["../elsewhere"], ["Mine"]])
+def test_a_variant_must_have_a_name_of_its_own(clone, name):
+    result = build_sh(clone, "--variant", *name)
+    assert result.returncode == 2
+    assert is_one_line(result.stderr, f"'{''.join(name)}'")
+
+
+def test_what_is_no_option_of_cmake_is_refused(clone):
+    result = clone.run("main build", PADSINK_CMAKE="-DGGML_OPENMP=OFF GGML_BLAS=ON")
+    assert result.returncode == 2
+    assert is_one_line(result.stderr, "PADSINK_CMAKE", "'GGML_BLAS=ON'")
 
 
 @pytest.mark.parametrize(("command", "says"), [("sweep", "Usage: python -m pyharness sweep"), ("test", "usage:")])
@@ -128,6 +151,47 @@ def test_a_clone_that_was_moved_builds(clone):
     assert clone.compiled_says() == "patched"
     clone.root = clone.root.rename(clone.root.with_name("moved"))
     assert clone.compiled_says() == "patched"
+
+
+@pytest.fixture
+def builds(clone):
+    """Runs a command of build.sh that builds the tiny tree."""
+    (clone.root / "ggml-patch").mkdir()
+    (clone.root / "patches").rename(clone.root / "ggml-patch" / "patches")
+
+    def run(arguments, **environment):
+        script = f"venv='{sys.prefix}'; setup_venv() {{ true; }}; programs=(hello); main {arguments}"
+        result = clone.run(script, **environment)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    return run
+
+
+def test_a_variant_is_built_beside_the_others_with_its_options(clone, builds):
+    assert "build-mine/bin/whisper-cli" in builds("--variant mine", PADSINK_CMAKE="-DONE=1 -DTWO=2")
+    assert (clone.root / "build-mine" / "hello").is_file()
+    assert [file.name for file in (clone.root / "build").iterdir()] == ["logs"]
+    cache = (clone.root / "build-mine" / "CMakeCache.txt").read_text()
+    assert "ONE:UNINITIALIZED=1" in cache and "TWO:UNINITIALIZED=2" in cache
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="--portable is for x86-64")
+def test_a_portable_build_is_for_the_least_machine_and_has_all_kernels(clone, builds):
+    builds("--portable")
+    cache = (clone.root / "build-portable" / "CMakeCache.txt").read_text()
+    flags = re.findall(r"^CMAKE_(?:C|CXX)_FLAGS:\w+=(.*)", cache, re.M)
+    assert len(flags) == 2 and all("-march=x86-64-v2" in some for some in flags)
+    for option in ("GGML_NATIVE:UNINITIALIZED=OFF", "GGML_CPU_ALL_VARIANTS:UNINITIALIZED=ON"):
+        assert option in cache
+
+
+def test_clean_removes_what_was_built_and_nothing_else(clone):
+    for folder in ("build", "build-mine", "build-notes"):
+        (clone.root / folder).mkdir()
+    (clone.root / "build-mine" / ".padsink").touch()
+    assert build_sh(clone, "clean").returncode == 0
+    assert [folder.name for folder in clone.root.glob("build*/")] == ["build-notes"]
 
 
 def test_a_fresh_tree_is_new_and_a_further_patch_leaves_the_other_files_alone(clone):

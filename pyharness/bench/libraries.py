@@ -18,17 +18,17 @@ TIMEOUT = 1800  # seconds without an answer: far more than a pass of a large mod
 
 @dataclass(frozen=True)
 class Arm:
-    """A rule of our build, or stock."""
+    """A rule of our build, or a build that is asked for no rule."""
 
-    rule: Rule | None  # None = stock: upstream with patch 0001, which knows no rules
+    rule: Rule | None
+    library: str = "ours"
+    flash_attention: bool = True  # a rule needs it
 
     @property
     def name(self) -> str:
-        return self.rule.plain.brief() if self.rule else "stock"
-
-    @property
-    def library(self) -> str:
-        return "ours" if self.rule else "stock"
+        if self.rule:
+            return self.rule.plain.brief()
+        return self.library if self.flash_attention else f"{self.library} flash attention off"
 
     def columns(self) -> dict:
         """What tells the arm from others in a row."""
@@ -41,7 +41,7 @@ class Arm:
         }
 
 
-STOCK = Arm(None)
+STOCK = Arm(None, "stock")  # upstream with patch 0001, which knows no rules
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,15 @@ def start(name: str) -> Library:
 
 
 @contextlib.contextmanager
-def running(files: dict[str, Path]) -> Iterator[dict[str, Library]]:
+def running(files: Mapping[str, Path]) -> Iterator[dict[str, Library]]:
     """The libraries in these files, by their names."""
     with contextlib.ExitStack() as stack:
         yield {name: stack.enter_context(Library(name, file)) for name, file in files.items()}
 
 
 @contextlib.contextmanager
-def both() -> Iterator[dict[str, Library]]:
-    """ "stock" and "ours", running."""
+def both(others: Mapping[str, Path] | None = None) -> Iterator[dict[str, Library]]:
+    """ "stock" and "ours", running, and other builds by their names."""
     check()
-    with running({"stock": STOCK_PATH, "ours": native.library_path()}) as libraries:
+    with running({"stock": STOCK_PATH, "ours": native.library_path(), **(others or {})}) as libraries:
         yield libraries

@@ -7,8 +7,8 @@ cross-attention, *decoder* is the rest, with the choice of tokens.
 
 import functools
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,7 @@ class Settings:
     clips: int = 5  # of each length, at most
     repeats: int = 3  # of each clip and arm
     threads: tuple[int, ...] = (1, 2)
+    others: Mapping[str, Path] = field(default_factory=dict)  # builds of arms besides stock and ours
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,13 @@ class Split(Decoded):
 
 
 @functools.cache
-def state_of(model: Path) -> State:
-    return Model(model).state()
+def state_of(model: Path, flash_attention: bool) -> State:
+    return Model(model, flash_attention).state()
 
 
-def transcribe(model: Path, rule: Rule | None, clip: Path, decoding: Decoding) -> Split:
+def transcribe(model: Path, flash_attention: bool, rule: Rule | None, clip: Path, decoding: Decoding) -> Split:
     """Reading the file is not timed."""
-    state, samples = state_of(model), audio.load(clip)
+    state, samples = state_of(model, flash_attention), audio.load(clip)
     if rule:
         state.set_view(rule)
     spent = {"mel": 0.0, "encode": 0.0, "decode": 0.0}
@@ -105,12 +106,12 @@ def run(settings: Settings, advance: Callable[[int, int], None], say: Callable[[
     if not any(chosen.values()):
         raise HarnessError(f"speech '{settings.part.speech}' has no clip of these lengths: give others with --lengths")
     clips = readable(dict.fromkeys(clip for some in chosen.values() for clip in some), say)
-    with both() as libraries:
+    with both(settings.others) as libraries:
         env = environment(libraries, settings.threads)
         env |= {"beam_size": settings.limits.beam_size, "timestamps": settings.limits.timestamps}
         rows = []
         for i, threads in enumerate(settings.threads):
-            for arm in {arm.library: arm for arm in settings.arms}.values():  # warm up
+            for arm in {(arm.library, arm.flash_attention): arm for arm in settings.arms}.values():  # warm up
                 _decode(settings, libraries, arm, clips[0], threads)
             scored = {}
             for j, clip in enumerate(clips):
@@ -126,7 +127,9 @@ def run(settings: Settings, advance: Callable[[int, int], None], say: Callable[[
 
 def _decode(settings: Settings, libraries: dict[str, Library], arm: Arm, clip: Clip, threads: int) -> Split:
     decoding = decoding_of(clip, settings.limits, threads)
-    return libraries[arm.library].call(transcribe, settings.part.model_path, arm.rule, clip.audio, decoding)
+    return libraries[arm.library].call(
+        transcribe, settings.part.model_path, arm.flash_attention, arm.rule, clip.audio, decoding
+    )
 
 
 def _rows(

@@ -2,6 +2,7 @@
 
 import click
 
+from pyharness.cli.bench.builds import builds
 from pyharness.cli.bench.decoders import decoders
 from pyharness.cli.bench.dram import dram
 from pyharness.cli.bench.peers import peers
@@ -17,5 +18,5 @@ def bench():
     """
 
 
-for command in (step, decoders, utterance, peers, dram):
+for command in (step, decoders, utterance, builds, peers, dram):
     bench.add_command(command)

@@ -10,15 +10,15 @@ from pyharness import calibrate as calibration
 from pyharness import grid as grids
 from pyharness import models, rules
 from pyharness import sweep as sweeps
+from pyharness.cli.bench.options import speech_options, together
 from pyharness.cli.budget import Budget
 from pyharness.errors import HarnessError
 from pyharness.grid import Limits
 from pyharness.rules import Rule
 from pyharness.sweep import Part
 
-OPTIONS = (
-    click.option("--speech", default="asterisk-en", show_default=True, help="Speech set by name, or a manifest."),
-    click.option("--language", help="Language of a manifest that does not state it."),
+reduced_options = together(
+    speech_options,
     click.option("--budget", type=Budget(), help="Of padsink-track.  [default: 192]"),
     click.option("--tau", type=click.FloatRange(0, 1), help="Steps less sure are re-executed.  [default: 0.4]"),
     click.option(
@@ -27,12 +27,6 @@ OPTIONS = (
         help="Decode by this profile, in the way in which it was calibrated, instead of --budget and --tau.",
     ),
 )
-
-
-def reduced_options(command: Callable) -> Callable:
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pyharness import rules
 from pyharness.bench import libraries
 from pyharness.bench import utterance as utterances
 from pyharness.bench.libraries import STOCK, Arm
-from pyharness.cli.bench.options import Several, json_option, threads_option
+from pyharness.cli.bench.options import json_option, length_options, threads_option
 from pyharness.cli.bench.reduced import reduced, reduced_options
 from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
 from pyharness.report import Column, number, percent
@@ -37,11 +37,7 @@ UTTERANCE_LEGEND = (
 
 @click.command()
 @click.option("--model", help="Name or path.  [default: the profile's, else base]")
-@click.option(
-    "--lengths", type=Several(click.FloatRange(0, 60, min_open=True)), default="1,2,4,8,15", show_default=True
-)
-@click.option("--clips", type=click.IntRange(1), default=5, show_default=True, help="Clips of each length, at most.")
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each clip and arm.")
+@length_options
 @reduced_options
 @threads_option
 @json_option
@@ -58,11 +54,6 @@ def utterance(model, lengths, clips, repeats, speech, language, budget, tau, pro
     """
     libraries.check()
     chosen = reduced(budget, tau, profile)
-    console = Console(stderr=True)
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
-
     (part,) = chosen.parts((model or chosen.model,), speech, language, None, say)
     settings = utterances.Settings(
         part=part,
@@ -73,11 +64,19 @@ def utterance(model, lengths, clips, repeats, speech, language, budget, tau, pro
         repeats=repeats,
         threads=threads,
     )
-    with Progress(console=console, transient=True) as progress:
+    run_and_show(settings, as_json)
+
+
+def say(text: str) -> None:
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
+
+
+def run_and_show(settings: utterances.Settings, as_json: bool) -> None:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"{len(settings.arms)} arms")
         result = utterances.run(
             settings,
             advance=lambda done, total: progress.update(task, completed=done, total=total),
-            say=say,
+            say=lambda text: progress.console.print(text, highlight=False, soft_wrap=True),
         )
-    show(result, UTTERANCE_COLUMNS, f"{part.model} · {speech}", UTTERANCE_LEGEND, as_json)
+    show(result, UTTERANCE_COLUMNS, f"{settings.part.model} · {settings.part.speech}", UTTERANCE_LEGEND, as_json)

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Measures what docs/builds.md decides: makes the builds, times whole clips under each in turns, and prints the tables.
+# What was measured is committed: docs/builds/MODEL.json. A portable build is in it if there is one (./build.sh --portable).
+#
+# usage: docs/builds.sh [MODEL...]      (default: four types of base; about 25 minutes on 2 idle cores)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+models=("$@")
+if [[ ${#models[@]} == 0 ]]; then models=(base base-q8_0 base-q5_0 base-q4_0); fi
+
+no_amx="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+
+# variant NAME OPTION
+variant() { PADSINK_CMAKE=$2 ./build.sh --variant "$1"; }
+
+./build.sh stock
+./build.sh --openblas
+variant no-openmp -DGGML_OPENMP=OFF
+variant no-repack -DGGML_CPU_REPACK=OFF
+variant llamafile -DGGML_LLAMAFILE=ON
+# in place of the flags that build.sh switches off
+variant amx        "-DCMAKE_C_FLAGS='-mno-avx512fp16' -DCMAKE_CXX_FLAGS='-mno-avx512fp16 -fno-dse'"
+variant avx512fp16 "-DCMAKE_C_FLAGS='$no_amx' -DCMAKE_CXX_FLAGS='$no_amx'"
+
+builds=()
+for name in openblas no-openmp no-repack llamafile amx avx512fp16 portable; do
+    if [[ -f build-$name/lib/libwhisper.so ]]; then builds+=(--build "$name=build-$name"); fi
+done
+
+mkdir -p docs/builds
+for model in "${models[@]}"; do
+    .venv/bin/pyharness bench builds --model "$model" "${builds[@]}" --flash-attention-off \
+        --lengths 2,8 --clips 3 --json >"docs/builds/$model.json"
+done
+
+.venv/bin/python - "${models[@]/#/docs/builds/}" <<'PY'
+import json, pathlib, sys
+from pyharness.cli.bench.utterance import UTTERANCE_COLUMNS
+from pyharness.report import markdown_table
+
+for stem in sys.argv[1:]:
+    found = json.loads(pathlib.Path(f"{stem}.json").read_text(encoding="utf-8"))
+    env, rows = found["env"], found["rows"]
+    print(f"**{rows[0]['model']}** ({env['cpu']}, {env['cores']} cores, load {env['load']}, {env['date']})\n")
+    print(markdown_table(UTTERANCE_COLUMNS, rows) + "\n")
+PY
