@@ -2,7 +2,7 @@
 # Measures what docs/builds.md decides: makes the builds, times whole clips under each in turns, and prints the tables.
 # What was measured is committed: docs/builds/MODEL.json. A portable build is in it if there is one (./build.sh --portable).
 #
-# usage: docs/builds.sh [MODEL...]      (default: four types of base; about 25 minutes on 2 idle cores)
+# usage: docs/builds.sh [MODEL...]      (default: four types of base; about 20 minutes on 2 idle cores)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -31,7 +31,7 @@ done
 mkdir -p docs/builds
 for model in "${models[@]}"; do
     .venv/bin/pyharness bench builds --model "$model" "${builds[@]}" --flash-attention-off \
-        --lengths 2,8 --clips 3 --json >"docs/builds/$model.json"
+        --lengths 4 --clips 4 --repeats 2 --json >"docs/builds/$model.json"
 done
 
 .venv/bin/python - "${models[@]/#/docs/builds/}" <<'PY'

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from pyharness import audio, native, rules, speech
-from pyharness.bench import clips, libraries, paired, step, utterance
+from pyharness.bench import clips, libraries, paired, real, step, utterance
 from pyharness.bench.libraries import STOCK, Library
 from pyharness.cli import main
 from pyharness.cli.bench.step import STEP_COLUMNS
@@ -203,13 +203,13 @@ def test_steps_that_read_everything_against_their_rule_are_told(loaded):
 
 def test_the_time_of_nodes_knows_weights_and_both_attentions(loaded):
     tokens = step.choose(8, 1)
-    off, full, reduced = (
-        step.time_nodes(rule, tokens, 1) for rule in (rules.Off(), rules.Full(), rules.PadsinkTrack())
-    )
-    for upstreams_or_ours in (off, full):  # 1500 positions against fewer than 20 tokens
-        assert upstreams_or_ours["cross_ms"] > 2 * upstreams_or_ours["text_ms"] > 0
-    assert off["signals_ms"] == 0 < reduced["signals_ms"] < reduced["cross_ms"] < full["cross_ms"]
-    assert min(off["weights_ms"], full["weights_ms"], reduced["weights_ms"]) > 0
+    arms = (rules.Off(), rules.Full(), rules.PadsinkTrack())
+    off, full, reduced = (step.time_nodes(arm, tokens, 1) for arm in arms)
+    for all_positions in (off, full):  # 1500 of them against fewer than 20 tokens
+        assert all_positions["cross"] > all_positions["text"] > 0
+    assert off["signals"] == 0 < reduced["signals"] and reduced["cross"] < full["cross"]
+    for shares in (off, full, reduced):
+        assert shares["weights"] > 0 and sum(shares.values()) < 1
     found = step._stepper.times()
     step.time_pass(rules.Full(), tokens, 1)
     assert step._stepper.times() == found  # switched off
@@ -270,6 +270,53 @@ def test_utterance_shows_errors_beside_speed(calls, short_clips):
         assert min(parts) > 0 and sum(parts) == pytest.approx(row["ms"])
         assert row["encoder_ms"] > row["mel_ms"]
     assert stock["speedup_vs_stock"] == 1
+
+
+REAL_KEYS = {
+    *(
+        "model",
+        "speech",
+        "threads",
+        "mode",
+        "arm",
+        "rule",
+        "budget",
+        "tau",
+        "ms",
+        "ms_low",
+        "ms_high",
+        "ratio_to_stock",
+    ),
+    *("ratio_low", "ratio_high", "positions", "bytes_read", "rows_copied", "reexecuted", "tracking_share", "wer"),
+    *("same_text", "difference", "bound_upper", "verdict", "n_clusters", "clips_needed", "n", "failed_clips", "build"),
+}
+
+
+def test_real_steps_are_those_of_transcribed_clips(calls, short_clips):
+    result = bench(
+        *("step", "--mode", "real", "--model", "tiny.en", "--speech", short_clips, "--threads", 1),
+        *("--clips", 1, "--budgets", "96", "--tau", 1, "--json"),
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["env"].keys() >= ENV_KEYS and all(row.keys() == REAL_KEYS for row in found["rows"])
+    stock, off, full, track = found["rows"]
+    decoded = [rule for _, function, rule in calls if function == "transcribe"]
+    assert decoded == 2 * [None, "off", "full", "padsink-track"]  # the first time to warm up
+    assert stock["positions"] is off["positions"] is None and full["positions"] == 1500
+    assert track["reexecuted"] == 1 and 750 < track["positions"] < 1500  # every step read 96, then 1500
+    assert track["bytes_read"] == pytest.approx(track["positions"] * 4 * 2 * 384 * 2)
+    assert track["rows_copied"] >= 0 < track["tracking_share"] < 0.5
+    assert stock["wer"] == off["wer"] is not None and off["same_text"] == 1
+    assert stock["ratio_to_stock"] == 1 and stock["verdict"] is None is not off["verdict"]
+
+
+def test_the_time_of_a_token_is_that_of_the_decoder(tiny_en):
+    spoken = real.transcribe(tiny_en, rules.Full(), tools.JFK, Decoding())
+    split = utterance.transcribe(tiny_en, rules.Full(), tools.JFK, Decoding())
+    assert 20 < split.n_tokens < 40
+    assert spoken.ms < split.encoder_ms  # neither the encoder nor all tokens are in it
+    assert spoken.positions == 1500 and spoken.reexecuted == 0
 
 
 def test_builds_are_compared_without_a_view(calls, short_clips):

@@ -52,7 +52,7 @@ class Spoken(Decoded):
 
 
 def transcribe(model: Path, rule: Rule | None, clip: Path, decoding: Decoding) -> Spoken:
-    state = utterance.state_of(model)
+    state = utterance.state_of(model, flash_attention=True)
     if rule:
         state.reset_counters()
     split = utterance.transcribe(model, rule, clip, decoding)

@@ -87,18 +87,20 @@ def time_pass(rule: Rule | None, tokens: list[int], threads: int) -> Pass:
 
 
 def time_nodes(rule: Rule, tokens: list[int], threads: int) -> dict[str, float]:
-    """Milliseconds of a step by what its nodes do. A pass apart: computed node by node, steps are slower."""
+    """Share of a step's time by what its nodes do. A pass apart: computed node by node, steps are slower."""
     _begin(rule, threads)
+    _stepper.reset()
     _stepper.time_nodes(True)
     for i, token in enumerate(tokens):
         _stepper.decode([token], len(_prompt) + i, threads)
     _stepper.time_nodes(False)
     times = _stepper.times()
+    ns = 1e6 * _stepper.run_ms() * len(tokens)
     return {
-        "weights_ms": times.t_weights_ns / 1e6 / len(tokens),
-        "cross_ms": (times.t_cross_ns - times.t_signals_ns) / 1e6 / len(tokens),
-        "signals_ms": times.t_signals_ns / 1e6 / len(tokens),
-        "text_ms": times.t_text_ns / 1e6 / len(tokens),
+        "weights": times.t_weights_ns / ns,
+        "cross": (times.t_cross_ns - times.t_signals_ns) / ns,
+        "signals": times.t_signals_ns / ns,
+        "text": times.t_text_ns / ns,
     }
 
 
@@ -195,15 +197,11 @@ def _where(passes: list[Pass], nodes: list[dict[str, float]] | None) -> dict:
     """Where the time of a step goes. Stock cannot tell, but does what our build does without a view."""
     if nodes is None:
         return dict.fromkeys(("weights_ms", "cross_ms", "text_ms", "tracking_ms", "tracking_share", "rest_ms"))
-    ms, tracking = (float(np.median([getattr(one, key) for one in passes])) for key in ("ms", "tracking_ms"))
-    median = {key: float(np.median([one[key] for one in nodes])) for key in nodes[0]}
-    tracking += median.pop("signals_ms")
-    return {
-        **median,
-        "tracking_ms": tracking,
-        "tracking_share": tracking / ms,
-        "rest_ms": ms - tracking - sum(median.values()),
-    }
+    ms = float(np.median([one.ms for one in passes]))
+    share = {key: float(np.median([one[key] for one in nodes])) for key in nodes[0]}
+    share["tracking"] = share.pop("signals") + float(np.median([one.tracking_ms / one.ms for one in passes]))
+    parts = {f"{key}_ms": ms * part for key, part in share.items()}
+    return {**parts, "tracking_share": share["tracking"], "rest_ms": ms - sum(parts.values())}
 
 
 def _columns(passes: list[Pass], stock_ms: list[float]) -> dict:

@@ -58,9 +58,9 @@ def state_of(model: Path, flash_attention: bool) -> State:
     return Model(model, flash_attention).state()
 
 
-def transcribe(model: Path, flash_attention: bool, rule: Rule | None, clip: Path, decoding: Decoding) -> Split:
+def transcribe(model: Path, rule: Rule | None, clip: Path, decoding: Decoding, flash_attention: bool = True) -> Split:
     """Reading the file is not timed."""
-    state, samples = state_of(model, flash_attention), audio.load(clip)
+    state, samples = state_of(model, flash_attention=flash_attention), audio.load(clip)
     if rule:
         state.set_view(rule)
     spent = {"mel": 0.0, "encode": 0.0, "decode": 0.0}
@@ -128,7 +128,7 @@ def run(settings: Settings, advance: Callable[[int, int], None], say: Callable[[
 def _decode(settings: Settings, libraries: dict[str, Library], arm: Arm, clip: Clip, threads: int) -> Split:
     decoding = decoding_of(clip, settings.limits, threads)
     return libraries[arm.library].call(
-        transcribe, settings.part.model_path, arm.flash_attention, arm.rule, clip.audio, decoding
+        transcribe, settings.part.model_path, arm.rule, clip.audio, decoding, arm.flash_attention
     )
 
 

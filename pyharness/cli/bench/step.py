@@ -39,10 +39,10 @@ STEP_COLUMNS = (
 STEP_LEGEND = (
     "ms/step: median of n passes (quartiles). to stock: median of the paired ratios (95 % interval). read/step: "
     "positions. MB/step, rows copied: of the cross cache, all layers. weights, cross, text: ms of the products with "
-    "matrices, of the attention over the encoder's positions and over the text, found by passes that compute the graph "
-    "node by node. tracking: ms of all that the view adds, from window to confidence. rest: what is left. same: steps "
-    "whose best token is stock's. full, re-exec.: steps of a pass that read everything, though the rule is to read "
-    "less."
+    "matrices, of the attention over the encoder's positions and over the text, by their shares of passes that "
+    "compute the graph node by node. tracking: ms of all that the view adds, from window to confidence. rest: what is "
+    "left. same: steps whose best token is stock's. full, re-exec.: steps of a pass that read everything, though the "
+    "rule is to read less."
 )
 
 
