@@ -15,7 +15,7 @@ from pyharness.cli.bench.options import (
     own_clip,
 )
 from pyharness.cli.bench.table import ARM, HOW, show
-from pyharness.report import NOTHING, Column, number, percent
+from pyharness.table import NOTHING, Column, number, percent
 
 
 def megabytes(key: str):

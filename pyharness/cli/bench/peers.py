@@ -11,7 +11,7 @@ from pyharness.bench.libraries import STOCK, Arm
 from pyharness.cli.bench.options import Several, json_option, threads_option
 from pyharness.cli.bench.reduced import reduced, reduced_options
 from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
-from pyharness.report import NOTHING, Column, number, percent, points
+from pyharness.table import NOTHING, Column, number, percent, points
 
 PEERS_COLUMNS = (
     Column("model", lambda row: row["model"], numeric=False),

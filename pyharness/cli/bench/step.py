@@ -15,7 +15,7 @@ from pyharness.bench.libraries import STOCK, Arm
 from pyharness.cli.bench.options import budgets_option, clip_option, json_option, own_clip, threads_option
 from pyharness.cli.bench.reduced import reduced
 from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
-from pyharness.report import NOTHING, Column, number, percent, points
+from pyharness.table import NOTHING, Column, number, percent, points
 
 
 def _part(key: str, row: dict) -> str:

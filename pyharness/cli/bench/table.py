@@ -6,14 +6,13 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from pyharness import report
-from pyharness.report import NOTHING, Column, number
+from pyharness.table import NOTHING, Column, number, print_table, ratio_with_spread
 
 
 def with_interval(row: dict, key: str, low: str, high: str) -> str:
     if row[low] is None:
         return f"×{row[key]:.2f} (one clip)"
-    return report.ratio_with_spread(row[key], row[low], row[high])
+    return ratio_with_spread(row[key], row[low], row[high])
 
 
 def median_ms(row: dict) -> str:
@@ -35,7 +34,7 @@ def show(result: dict, columns: tuple[Column, ...], title: str, legend: str, as_
     console = Console()
     for threads in result["env"]["threads"]:
         lines = [[Text(column.show(row)) for column in columns] for row in result["rows"] if row["threads"] == threads]
-        report.print_table(f"{title} · threads {threads}", columns, lines, console)
+        print_table(f"{title} · threads {threads}", columns, lines, console)
     env = result["env"]
     known = (
         f"{env['cpu']}, {env['cores']} cores, governor {env['governor'] or NOTHING}, load {env['load']}, {env['date']}"

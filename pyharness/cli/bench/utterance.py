@@ -11,7 +11,7 @@ from pyharness.bench.libraries import STOCK, Arm
 from pyharness.cli.bench.options import json_option, length_options, threads_option
 from pyharness.cli.bench.reduced import reduced, reduced_options
 from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
-from pyharness.report import Column, number, percent
+from pyharness.table import Column, number, percent
 
 UTTERANCE_COLUMNS = (
     Column("clip s", lambda row: f"{row['clip_s']:g}"),
