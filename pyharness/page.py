@@ -16,6 +16,11 @@ def section(title: str, *parts: str) -> str:
     return "\n".join((f"<section>\n<h2>{html.escape(title)}</h2>", *parts, "</section>"))
 
 
+def heading(text: str) -> str:
+    """Within a section."""
+    return f"<h3>{html.escape(text)}</h3>"
+
+
 def details(summary: str, content: str) -> str:
     """Folded until it is asked for."""
     return f"<details><summary>{html.escape(summary)}</summary>\n{content}\n</details>"
@@ -114,7 +119,7 @@ _STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
 main { max-width: 84rem; margin: 0 auto; padding: 1rem; }
-h1, h2, dd, summary { overflow-wrap: anywhere; }
+h1, h2, h3, dd, summary { overflow-wrap: anywhere; }
 h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 .facts { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .2rem 1rem; margin: 1rem 0; }
 .facts dt { color: var(--quiet); }
