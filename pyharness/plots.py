@@ -11,8 +11,8 @@ from pyharness.track import Track
 
 # Okabe and Ito's colours for colour-blind readers, without black and yellow, then violet and grey: visible on
 # black and on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#8A8A8A")
-_MARKERS = "os^DvPX<>*"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#8A8A8A")
+MARKERS = "os^DvPX<>*"
 LOWEST_WER = 0.05  # percent; where 0 % is drawn on the logarithmic axis
 
 
@@ -41,7 +41,7 @@ def _draw_rules(axes: Any, group: Sequence[Row]) -> None:
     """One series per rule; a thin line joins rows that differ in the budget only."""
     rules = list(dict.fromkeys(row.rule for row in group))
     for i, rule in enumerate(rules):
-        colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
+        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
         rows = [row for row in group if row.rule == rule and row.wer is not None and row.positions_read]
         axes.plot([], [], color=colour, marker=marker, ls="", label=rule)
         for settings in dict.fromkeys((row.sink_fraction, row.sinks, row.tau) for row in rows):
@@ -85,7 +85,7 @@ _VERDICT_STYLES = {  # colour, marker, face: told apart without colours, too
     INCONCLUSIVE: (svg.OPEN, "o", "none"),
     INFERIOR: (svg.BAD, "x", svg.BAD),
 }
-_LINE_HEIGHT = 0.21  # inches
+LINE_HEIGHT = 0.21  # inches
 
 
 def difference_against_margin(name: str, group: Sequence[Row]) -> str | None:
@@ -97,7 +97,7 @@ def difference_against_margin(name: str, group: Sequence[Row]) -> str | None:
     ]
     if not rows:
         return None
-    height = 1.5 + _LINE_HEIGHT * len(rows)
+    height = 1.5 + LINE_HEIGHT * len(rows)
     with svg.canvas(name, "WER difference with its bound against the margin, for each arm", height) as canvas:
         axes = canvas.figure.add_subplot()
         axes.axvline(0, color=svg.INK, lw=1.2, ls="--")
@@ -135,11 +135,9 @@ def reexecuted_share(name: str, group: Sequence[Row]) -> str | None:
     if not rows:
         return None
     shares = [100 * row.reexecuted_share for row in rows]
-    with svg.canvas(
-        name, "Share of steps executed again, for each arm", 1.1 + 1.2 * _LINE_HEIGHT * len(rows)
-    ) as canvas:
+    with svg.canvas(name, "Share of steps executed again, for each arm", 1.1 + 1.2 * LINE_HEIGHT * len(rows)) as canvas:
         axes = canvas.figure.add_subplot()
-        axes.barh(range(len(rows)), shares, height=0.6, color=_COLOURS[0])
+        axes.barh(range(len(rows)), shares, height=0.6, color=COLOURS[0])
         for y, share in enumerate(shares):
             axes.annotate(f"{share:.1f} %", (share, y), (4, 0), textcoords="offset points", va="center", fontsize=11)
         axes.set_xlim(0, 1.35 * max(shares))  # room for the figures behind the bars
@@ -154,9 +152,14 @@ def _label_arms(axes: Any, rows: Sequence[Row]) -> None:
     for i, row in enumerate(rows):
         begins = i == 0 or rows[i - 1].rule != row.rule
         labels.append(" ".join(([row.rule] if begins else []) + _settings(row, rows)))
-    axes.set_yticks(range(len(rows)), labels, fontsize=10.5)
+    name_lines(axes, labels)
+
+
+def name_lines(axes: Any, labels: Sequence[str]) -> None:
+    """From top to bottom, at 0, 1, ..."""
+    axes.set_yticks(range(len(labels)), labels, fontsize=10.5)
     axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.grid(axis="x", color=svg.INK, alpha=0.15)
     axes.set_axisbelow(True)
 
@@ -202,10 +205,10 @@ def _draw_track(axes: Any, track: Track) -> None:
     windows = [track.runs[i].window for i in reduced]
     axes.bar(reads_all, N_CTX, width=0.9, color="#888888", alpha=0.25, lw=0, label="reads everything")
     bottoms, heights = [first for first, _ in windows], [n for _, n in windows]
-    axes.bar(reduced, heights, bottom=bottoms, width=0.9, color=_COLOURS[5], alpha=0.55, lw=0, label="window")
+    axes.bar(reduced, heights, bottom=bottoms, width=0.9, color=COLOURS[5], alpha=0.55, lw=0, label="window")
     lines = list(_sink_lines(track))
     axes.hlines(
-        *([line[i] for line in lines] for i in range(3)), color=_COLOURS[4], lw=1.5, label="sink", capstyle="butt"
+        *([line[i] for line in lines] for i in range(3)), color=COLOURS[4], lw=1.5, label="sink", capstyle="butt"
     )
     centres = [(i, run.centre) for i, run in enumerate(track.runs) if run.centre >= 0]
     axes.plot(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyharness import calibrate, report
-from pyharness.report import NOTHING, Column
 from pyharness.rules import Full, Rule
 from pyharness.summary import Row, read_rows
+from pyharness.table import NOTHING, Column, number, percent, points
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,19 @@ def _outcome(entry: Entry) -> str:
 
 COLUMNS = (
     Column("profile", lambda entry: entry.name + ("*" if entry.synthetic else ""), numeric=False),
-    Column("n", lambda entry: report.number(entry.n)),
-    Column("its WER", lambda entry: report.percent(entry.wer_full)),
+    Column("n", lambda entry: number(entry.n)),
+    Column("its WER", lambda entry: percent(entry.wer_full)),
     Column("choice", lambda entry: entry.rule.brief(), numeric=False),
-    Column("held-out n", _held_out(lambda row: report.number(row.n))),
-    Column("WER full", _held_out(lambda row: report.percent(row.wer_full))),
-    Column("WER", _held_out(lambda row: report.percent(row.wer))),
-    Column("diff.", _held_out(lambda row: report.points(row.difference))),
-    Column("bound", _held_out(lambda row: report.points(row.bound_upper))),
+    Column("held-out n", _held_out(lambda row: number(row.n))),
+    Column("WER full", _held_out(lambda row: percent(row.wer_full))),
+    Column("WER", _held_out(lambda row: percent(row.wer))),
+    Column("diff.", _held_out(lambda row: points(row.difference))),
+    Column("bound", _held_out(lambda row: points(row.bound_upper))),
     Column("outcome", _outcome, numeric=False),
-    Column("read/step", _held_out(lambda row: report.number(row.positions_read))),
-    Column("all steps", _held_out(lambda row: report.number(row.positions_read_all))),
-    Column("re-exec.", _held_out(lambda row: report.percent(row.reexecuted_share))),
+    Column("read/step", _held_out(lambda row: number(row.positions_read))),
+    Column("all steps", _held_out(lambda row: number(row.positions_read_all))),
+    Column("re-exec.", _held_out(lambda row: percent(row.reexecuted_share))),
     Column("step time", _held_out(report.step_time)),
-    Column("threads", _held_out(lambda row: report.number(row.threads))),
+    Column("threads", _held_out(lambda row: number(row.threads))),
     Column("build", _held_out(lambda row: row.build or NOTHING), numeric=False),
 )

@@ -7,27 +7,21 @@
 ``utterances.jsonl`` may hold window tracks (`Track`).
 """
 
-import html
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
-from pyharness import plots
+from pyharness import page, plots
 from pyharness.rules import N_CTX
 from pyharness.rundir import json_text, write_text
 from pyharness.statistics import INCONCLUSIVE, INFERIOR, NON_INFERIOR
 from pyharness.summary import Row, by_part, group_name, read_object, read_rows
+from pyharness.table import NOTHING, Column, markdown_table, number, percent, points, print_table, ratio_with_spread
 from pyharness.track import Track, read_tracks
-
-NOTHING = "–"
 
 
 def write_report(run_dir: Path) -> Path:
@@ -38,21 +32,20 @@ def write_report(run_dir: Path) -> Path:
     run_dir = Path(run_dir)
     run = read_object(run_dir / "run.json")
     rows, tracks = read_rows(run_dir), read_tracks(run_dir)
-    page = _PAGE.format(
-        title=html.escape(f"Run {run_dir.resolve().name}"),
-        style=_STYLE,
-        header=_facts_html(_run_facts(run)),
-        groups="\n".join(_group_html(i, group, tracks) for i, group in enumerate(by_part(rows))),
-        meanings=_facts_html({name: [meaning] for name, meaning in LEGEND.items()}),
-        run=html.escape(json_text(run)),
+    document = page.document(
+        f"Run {run_dir.resolve().name}",
+        page.facts(_run_facts(run)),
+        *(_group_html(i, group, tracks) for i, group in enumerate(by_part(rows))),
+        page.details("What the columns mean", page.facts({name: [meaning] for name, meaning in LEGEND.items()})),
+        page.details("run.json", page.raw(json_text(run))),
     )
     path = run_dir / "report.html"
-    write_text(path, page)
+    write_text(path, document)
     return path
 
 
 def print_tables(
-    rows: Iterable[Mapping[str, Any] | Row], console: Console, columns: Sequence["Column"] | None = None
+    rows: Iterable[Mapping[str, Any] | Row], console: Console, columns: Sequence[Column] | None = None
 ) -> None:
     """Print one table per model and speech set. Lines longer than the console run on: no figure is cut."""
     columns = columns or COLUMNS
@@ -63,74 +56,17 @@ def print_tables(
         console.print(Text(_caption(group), style="dim"))
 
 
-def _cell_text(column: "Column", row: Row) -> Text:
+def _cell_text(column: Column, row: Row) -> Text:
     style = _VERDICT_COLOURS.get(row.verdict or "", "dim") if column.header == "verdict" else ""
     return Text(column.show(row), style=style)
 
 
-def print_table(title: str, columns: Iterable["Column"], lines: Iterable[Iterable[Text]], console: Console) -> None:
-    """One table, as wide as its content."""
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    for column in columns:
-        table.add_column(column.header, justify="right" if column.numeric else "left", no_wrap=True)
-    for line in lines:
-        table.add_row(*line)
-    console.print(_FullWidth(table), crop=False)
-
-
-def markdown(rows: Iterable[Row], columns: Sequence["Column"] | None = None) -> str:
+def markdown(rows: Iterable[Row], columns: Sequence[Column] | None = None) -> str:
     """One table for each model and speech set, for a README."""
     return "\n".join(
         f"**{group_name(group)}** ({_caption(group)})\n\n{markdown_table(columns or COLUMNS, group)}\n"
         for group in by_part(rows)
     )
-
-
-def markdown_table(columns: Sequence["Column"], rows: Iterable[Any]) -> str:
-    lines = [[column.header for column in columns], ["---:" if column.numeric else "---" for column in columns]]
-    lines += [[column.show(row) for column in columns] for row in rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-class _FullWidth:
-    """Renders a table as wide as its content, whatever the width of the console."""
-
-    def __init__(self, table: Table):
-        self.table = table
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        unlimited = options.update(width=10_000)
-        width = Measurement.get(console, unlimited, self.table).maximum
-        yield from console.render(self.table, options.update(width=width))
-
-
-# --- numbers as text ---
-
-
-def percent(fraction: float | None) -> str:
-    """0.0645 -> "6.45 %", 6.45 -> "645 %"."""
-    if fraction is None:
-        return NOTHING
-    value = 100 * fraction
-    digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:.{digits}f} %"
-
-
-def points(fraction: float | None) -> str:
-    """Difference of two rates in percentage points: 0.0123 -> "+1.23", -0.004 -> "−0.40", 0 -> "0.00"."""
-    if fraction is None:
-        return NOTHING
-    text = f"{100 * fraction:+.2f}"
-    return "0.00" if float(text) == 0 else text.replace("-", "−")
-
-
-def number(value: float | None, digits: int = 0) -> str:
-    return NOTHING if value is None else f"{value:.{digits}f}"
-
-
-def ratio_with_spread(ratio: float, low: float, high: float) -> str:
-    """ "×0.62 (0.60–0.66)"."""
-    return f"×{ratio:.2f} ({low:.2f}–{high:.2f})"
 
 
 def step_time(row: Row) -> str:
@@ -151,14 +87,6 @@ def _sinks_text(row: Row) -> str:
 
 
 # --- columns, the same on paper and in the terminal ---
-
-
-@dataclass(frozen=True)
-class Column:
-    header: str
-    show: Callable[[Any], str]  # of a row
-    numeric: bool = True
-
 
 COLUMNS = (
     Column("rule", lambda row: row.rule, numeric=False),
@@ -246,13 +174,6 @@ def _run_facts(run: Mapping[str, Any]) -> dict[str, list[str]]:
     return facts
 
 
-def _facts_html(facts: Mapping[str, Sequence[str]]) -> str:
-    return "\n".join(
-        f"<dt>{html.escape(name)}</dt><dd>{'<br>'.join(map(html.escape, lines)) or 'not recorded'}</dd>"
-        for name, lines in facts.items()
-    )
-
-
 def _entries(value: Any) -> list[dict[str, Any]]:
     """A list of named objects from [{name, ...}], {name: {...}}, {name: sha256}, ["name"] or "name"."""
     if isinstance(value, Mapping):
@@ -293,29 +214,28 @@ def _plain(value: Any) -> str:
 
 
 def _group_html(index: int, group: Sequence[Row], tracks: Sequence[Track]) -> str:
-    name = html.escape(group_name(group))
-    caption = html.escape(_caption(group))
-    figures = "\n".join(_figures(index, group, tracks))
-    tables = {"table": _table_html(group, COLUMNS), "errors": _table_html(group, ERROR_COLUMNS)}
-    return _GROUP.format(name=name, figures=figures, caption=caption, **tables)
+    name = group_name(group)
+    return page.section(
+        name,
+        page.figures(_figures(index, group, tracks)),
+        page.table(f"Results {name}", COLUMNS, group, "rule", LEGEND),
+        page.caption(_caption(group)),
+        page.details("Kinds of errors", page.table(f"Errors {name}", ERROR_COLUMNS, group, "rule", LEGEND)),
+    )
 
 
 def _figures(index: int, group: Sequence[Row], tracks: Sequence[Track]) -> Iterator[str]:
     """Those plots for which the run has data."""
     if plot := plots.difference_against_margin(f"difference-{index}", group):
-        yield _figure("WER difference against the margin", plot, _DIFFERENCE_NOTE)
+        yield page.figure("WER difference against the margin", plot, _DIFFERENCE_NOTE)
     plot = plots.wer_against_positions(f"wer-{index}", group)
-    yield _figure("WER against positions read", plot, _WER_NOTE)
+    yield page.figure("WER against positions read", plot, _WER_NOTE)
     if plot := plots.reexecuted_share(f"reexecuted-{index}", group):
-        yield _figure("Re-executed share", plot, "Steps executed again over the full cache.")
+        yield page.figure("Re-executed share", plot, "Steps executed again over the full cache.")
     for i, track in enumerate(tracks):
         if (track.model, track.language, track.speech) == (group[0].model, group[0].language, group[0].speech):
             plot = plots.window_track(f"track-{index}-{i}", track)
-            yield _figure("Window track", plot, f"Clip {track.clip}, {track.arm}. {_TRACK_NOTE}")
-
-
-def _figure(title: str, plot: str, note: str) -> str:
-    return f"<figure><figcaption><strong>{title}</strong><br>{html.escape(note)}</figcaption>{plot}</figure>"
+            yield page.figure("Window track", plot, f"Clip {track.clip}, {track.arm}. {_TRACK_NOTE}")
 
 
 _WER_NOTE = (
@@ -327,107 +247,3 @@ _DIFFERENCE_NOTE = (
     "Non-inferior is an arm whose whole bar is left of the line. Linear up to ±1 point, logarithmic beyond."
 )
 _TRACK_NOTE = "Each column is one run of the decoder; it read the window and the sinks, or everything."
-
-
-def _table_html(group: Sequence[Row], columns: Sequence[Column]) -> str:
-    head = "".join(f'<th scope="col"{_number_class(c)}{_tooltip(c)}>{html.escape(c.header)}</th>' for c in columns)
-    body = "\n".join(f"<tr>{''.join(_cell_html(column, row) for column in columns)}</tr>" for row in group)
-    return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
-
-
-def _cell_html(column: Column, row: Row) -> str:
-    text = html.escape(column.show(row))
-    if column.header == "rule":
-        return f'<th scope="row">{text}</th>'
-    if column.header == "verdict" and row.verdict in _VERDICT_COLOURS:
-        return f'<td><span class="verdict {row.verdict.lower()}">{text}</span></td>'
-    return f"<td{_number_class(column)}>{text}</td>"
-
-
-def _number_class(column: Column) -> str:
-    return ' class="number"' if column.numeric else ""
-
-
-def _tooltip(column: Column) -> str:
-    meaning = LEGEND.get(column.header)
-    return f' title="{html.escape(meaning)}"' if meaning else ""
-
-
-# --- templates ---
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<main>
-<h1>{title}</h1>
-<dl class="facts">
-{header}
-</dl>
-{groups}
-<details><summary>What the columns mean</summary>
-<dl class="facts">
-{meanings}
-</dl>
-</details>
-<details><summary>run.json</summary><pre tabindex="0">{run}</pre></details>
-</main>
-</body>
-</html>
-"""
-
-_GROUP = """<section>
-<h2>{name}</h2>
-<div class="figures">
-{figures}
-</div>
-<div class="scroll" role="region" aria-label="Results {name}" tabindex="0"><table>
-{table}
-</table></div>
-<p class="caption">{caption}</p>
-<details><summary>Kinds of errors</summary>
-<div class="scroll" role="region" aria-label="Errors {name}" tabindex="0"><table>
-{errors}
-</table></div>
-</details>
-</section>"""
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --soft: #f3f4f6; --line: #d0d5dc;
-        --quiet: #57606a; --good: #11632c; --bad: #a40e26; --open: #7a4b00; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e8eb; --paper: #14171b; --soft: #1f242a; --line: #3a424c;
-          --quiet: #a4adb8; --good: #6fdc8c; --bad: #ff8f9c; --open: #f0bf5a; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 84rem; margin: 0 auto; padding: 1rem; }
-h1, h2, dd, summary { overflow-wrap: anywhere; }
-h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
-.facts { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .2rem 1rem; margin: 1rem 0; }
-.facts dt { color: var(--quiet); }
-.facts dd { margin: 0; }
-.figures { columns: 24rem; column-gap: 1.5rem; margin: 1rem 0; }
-figure { break-inside: avoid; margin: 0 0 1.5rem; max-width: 36rem; }
-figcaption { margin-bottom: .5rem; font-size: .875rem; overflow-wrap: anywhere; }
-figure svg { display: block; width: 100%; height: auto; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .8125rem; white-space: nowrap; }
-th, td { padding: .3rem; border-bottom: 1px solid var(--line); text-align: left; }
-thead th { background: var(--soft); }
-tbody th { font-weight: 600; position: sticky; left: 0; background: var(--paper); }
-.number { text-align: right; font-variant-numeric: tabular-nums; }
-.verdict { font-weight: 600; }
-.non-inferior { color: var(--good); }
-.inferior { color: var(--bad); }
-.inconclusive { color: var(--open); }
-.caption { color: var(--quiet); font-size: .875rem; overflow-wrap: anywhere; }
-details { margin: 1.5rem 0; }
-pre { background: var(--soft); padding: 1rem; overflow-x: auto; font-size: .8125rem; }
-"""

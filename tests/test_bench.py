@@ -14,8 +14,6 @@ from pyharness import audio, native, rules, speech
 from pyharness.bench import clips, libraries, paired, real, step, utterance
 from pyharness.bench.libraries import STOCK, Library
 from pyharness.cli import main
-from pyharness.cli.bench.step import STEP_COLUMNS
-from pyharness.cli.bench.utterance import UTTERANCE_COLUMNS
 from pyharness.errors import HarnessError
 from pyharness.native import Decoding, Model
 from pyharness.runner import Worker
@@ -444,12 +442,6 @@ def test_random_weights_write_no_text_to_score(tmp_path, tiny_en):
     model.symlink_to(tiny_en)
     result = bench("utterance", "--model", model)
     assert result.exit_code == 2 and "bench step" in result.output
-
-
-def test_a_table_shows_in_each_row_what_a_speed_must_not_be_without():
-    """Where nothing is transcribed, "same" stands for the errors."""
-    for columns, errors in ((STEP_COLUMNS, "same"), (UTTERANCE_COLUMNS, "WER")):
-        assert {errors, "n", "threads", "build"} <= {column.header for column in columns}
 
 
 def test_the_arms_of_a_step_are_those_of_the_budgets():

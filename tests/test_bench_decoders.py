@@ -20,7 +20,6 @@ from pyharness.bench.decoders import REAL, SYNTHETIC
 from pyharness.bench.libraries import STOCK, Arm, Process
 from pyharness.bench.stepper import StepState
 from pyharness.cli import main
-from pyharness.cli.bench.decoders import DECODERS_COLUMNS
 from pyharness.errors import HarnessError
 from pyharness.grid import Limits
 from pyharness.native import Decoding
@@ -293,8 +292,3 @@ def test_random_weights_can_be_fed_but_write_no_text_to_score(tmp_path, tiny_en,
     monkeypatch.setattr(decoders, "run", lambda settings, **_: {"env": {}, "rows": [settings.modes]})
     result = bench("--model", model, "--mode", "synthetic", "--json")
     assert result.exit_code == 0 and json.loads(result.stdout)["rows"] == [[SYNTHETIC]]
-
-
-def test_a_table_shows_in_each_row_what_a_speed_must_not_be_without():
-    headers = {column.header for column in DECODERS_COLUMNS}
-    assert {"decoders", "same", "WER", "n", "threads", "build", "peak MB"} <= headers

@@ -18,7 +18,6 @@ from pyharness.bench.libraries import STOCK, Arm
 from pyharness.bench.perf import COUNTERS, Counter, Perf, n_bytes
 from pyharness.bench.step import Pass
 from pyharness.cli import main
-from pyharness.cli.bench.dram import DRAM_COLUMNS
 from pyharness.errors import HarnessError
 from pyharness.ggml_file import HParams
 
@@ -272,7 +271,3 @@ def test_wrong_arguments_are_refused_with_the_reason(arguments, reason):
     result = bench(*arguments)
     assert result.exit_code == 2 and isinstance(result.exception, SystemExit)
     assert reason in result.output
-
-
-def test_a_table_shows_who_counted_and_whether_the_tokens_are_the_same():
-    assert {"source", "beyond", "same", "n", "threads", "build"} <= {column.header for column in DRAM_COLUMNS}

@@ -6,8 +6,9 @@ import pytest
 from click.testing import CliRunner
 from test_report import row
 
-from pyharness import native, paths, profiles, report, rules
+from pyharness import native, paths, profiles, rules
 from pyharness.cli import main
+from pyharness.table import points
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_a_profile_stands_with_what_held_out_speech_said(profile, verdict, outco
     path = profile("base-en", verdict, evidence, rule="padsink-track", budget=128, tau=0.3)
     header, [cells], output = table(path)
     assert cells[:4] == ["base-en", "150", "8.00 %", "padsink-track budget=128 tau=0.3"]
-    assert outcome in cells and "301" in cells and report.points(-0.0012) in cells
+    assert outcome in cells and "301" in cells and points(-0.0012) in cells
     assert len(cells) == len(header) and "- base-en: cheapest of 9" in output
 
 

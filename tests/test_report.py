@@ -8,8 +8,9 @@ from rich.console import Console
 
 from pyharness.cli import main
 from pyharness.errors import HarnessError
-from pyharness.report import percent, points, print_tables, step_time, write_report
+from pyharness.report import print_tables, step_time, write_report
 from pyharness.summary import Row
+from pyharness.table import percent, points
 
 EVIL = '<script>alert("x")</script>'
 VOID = {"meta", "br", "link", "img"}

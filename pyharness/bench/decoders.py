@@ -67,7 +67,7 @@ def run(settings: Settings, advance: Callable[[int], None], say: Callable[[str],
     wanted = _wanted(settings)
     clips = readable(wanted, say)
     with both() as libraries:
-        env = environment(libraries, (crew.THREADS,))
+        env = environment("decoders", libraries, (crew.THREADS,))
     env |= {"beam_size": settings.limits.beam_size, "timestamps": settings.limits.timestamps}
     rows = []
     for n in settings.decoders:

@@ -106,7 +106,7 @@ def choose(settings: Settings, folder: Path) -> tuple[Source, dict[str, Path], d
 def _prepare(settings: Settings, model: Path, files: dict[str, Path]) -> tuple[dict, Work, dict[Arm, Expected]]:
     """The environment, what all arms do, and what it should cost each of them."""
     with running(files) as libraries:
-        env = environment(libraries, (THREADS,))
+        env = environment("dram", libraries, (THREADS,))
         for library in libraries.values():
             prompt = library.call(step.load, model, settings.clip, settings.language, THREADS)
         tokens, same = step.chosen(libraries, settings.arms, settings.steps, THREADS)

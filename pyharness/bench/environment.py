@@ -12,8 +12,10 @@ from pyharness.bench.libraries import Library
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
-def environment(libraries: dict[str, Library], threads: tuple[int, ...]) -> dict:
+def environment(bench: str, libraries: dict[str, Library], threads: tuple[int, ...]) -> dict:
+    """``bench``: its name, by which a report finds what its rows show."""
     return {
+        "bench": bench,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["pyharness", *sys.argv[1:]]),
         "cpu": sweep.cpu_name(),
@@ -27,8 +29,15 @@ def environment(libraries: dict[str, Library], threads: tuple[int, ...]) -> dict
 
 
 def build_names(env: dict) -> dict[str, str]:
-    """Of each library, as tables show it."""
-    return {name: f"libwhisper {build['sha256'][:8]}" for name, build in env["builds"].items()}
+    """Of each library, and of what else was compared, as tables show it."""
+    return {name: build_name(build) for name, build in env["builds"].items()}
+
+
+def build_name(build: dict) -> str:
+    """Of a libwhisper, or of packages {name: version}."""
+    if "sha256" in build:
+        return f"libwhisper {build['sha256'][:8]}"
+    return ", ".join(f"{package} {version}" for package, version in build.items())
 
 
 def _governor() -> str | None:

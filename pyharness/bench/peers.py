@@ -92,17 +92,16 @@ def run(settings: Settings, advance: Callable[[], None], say: Callable[[str], No
     chosen = readable(settings.parts[0].clips, say)
     field = contestants(settings)
     env = _environment(settings, chosen)
-    builds = build_names(env) | {Peer.library: ", ".join(f"{name} {version}" for name, version in versions.items())}
     env["builds"][Peer.library] = versions
     rows = []
     for threads in settings.threads:
-        rows += _rows(settings, field, chosen, threads, builds, advance)
+        rows += _rows(settings, field, chosen, threads, build_names(env), advance)
     return {"env": env, "rows": rows}
 
 
 def _environment(settings: Settings, chosen: list[Clip]) -> dict:
     with libraries.both() as running:
-        env = environment(running, settings.threads)
+        env = environment("peers", running, settings.threads)
     return env | {
         "beam_size": settings.limits.beam_size,
         "timestamps": settings.limits.timestamps,

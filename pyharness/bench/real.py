@@ -79,7 +79,7 @@ def run(settings: Settings, advance: Callable[[], None], say: Callable[[str], No
     """{"env": ..., "rows": [...]}; ``advance()`` reports that a clip is done, of each number of threads."""
     clips = readable(settings.part.clips, say)
     with both() as libraries:
-        env = environment(libraries, settings.threads)
+        env = environment("step --mode real", libraries, settings.threads)
         env |= {"beam_size": settings.limits.beam_size, "timestamps": settings.limits.timestamps}
         rows = []
         for threads in settings.threads:

@@ -134,7 +134,7 @@ def run(settings: Settings, advance: Callable[[int], None]) -> dict:
     """{"env": ..., "rows": [...]}; ``advance(n)`` reports n passes done, of ``len(arms) * rounds * len(threads)``."""
     model = models.resolve(settings.model)
     with both() as libraries:
-        env = environment(libraries, settings.threads)
+        env = environment("step", libraries, settings.threads)
         for library in libraries.values():
             library.call(load, model, settings.clip, settings.language, max(settings.threads))
         env |= {"clip": str(settings.clip), "steps": settings.steps, "rounds": settings.rounds}

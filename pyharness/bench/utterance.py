@@ -37,6 +37,7 @@ class Settings:
     clips: int = 5  # of each length, at most
     repeats: int = 3  # of each clip and arm
     threads: tuple[int, ...] = (1, 2)
+    bench: str = "utterance"  # or "builds"
     others: Mapping[str, Path] = field(default_factory=dict)  # builds of arms besides stock and ours
 
 
@@ -107,7 +108,7 @@ def run(settings: Settings, advance: Callable[[int, int], None], say: Callable[[
         raise HarnessError(f"speech '{settings.part.speech}' has no clip of these lengths: give others with --lengths")
     clips = readable(dict.fromkeys(clip for some in chosen.values() for clip in some), say)
     with both(settings.others) as libraries:
-        env = environment(libraries, settings.threads)
+        env = environment(settings.bench, libraries, settings.threads)
         env |= {"beam_size": settings.limits.beam_size, "timestamps": settings.limits.timestamps}
         rows = []
         for i, threads in enumerate(settings.threads):

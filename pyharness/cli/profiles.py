@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pyharness import profiles as reader
-from pyharness import report
+from pyharness.table import markdown_table, print_table
 
 
 @click.command()
@@ -25,10 +25,10 @@ def profiles(files, markdown):
     """
     entries = [reader.read(file) for file in files]
     if markdown:
-        click.echo(report.markdown_table(reader.COLUMNS, entries))
+        click.echo(markdown_table(reader.COLUMNS, entries))
     else:
         lines = [[Text(column.show(entry)) for column in reader.COLUMNS] for entry in entries]
-        report.print_table("profiles", reader.COLUMNS, lines, Console())
+        print_table("profiles", reader.COLUMNS, lines, Console())
     click.echo()
     for entry in entries:
         click.echo(f"- {entry.name}: {entry.reason}")

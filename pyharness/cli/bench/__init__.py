@@ -6,6 +6,7 @@ from pyharness.cli.bench.builds import builds
 from pyharness.cli.bench.decoders import decoders
 from pyharness.cli.bench.dram import dram
 from pyharness.cli.bench.peers import peers
+from pyharness.cli.bench.report import report
 from pyharness.cli.bench.step import step
 from pyharness.cli.bench.utterance import utterance
 
@@ -18,5 +19,5 @@ def bench():
     """
 
 
-for command in (step, decoders, utterance, builds, peers, dram):
+for command in (step, decoders, utterance, builds, peers, dram, report):
     bench.add_command(command)

@@ -64,6 +64,7 @@ def builds(given, flash_attention_off, model, lengths, clips, repeats, speech, l
         clips=clips,
         repeats=repeats,
         threads=threads,
+        bench="builds",
         others=others,
     )
     run_and_show(settings, as_json)

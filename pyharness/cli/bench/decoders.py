@@ -9,40 +9,7 @@ from pyharness.bench import libraries
 from pyharness.bench.step import MAX_STEPS
 from pyharness.cli.bench.options import Several, json_option
 from pyharness.cli.bench.reduced import reduced, reduced_options
-from pyharness.cli.bench.table import ARM, HOW, show, with_interval
-from pyharness.report import NOTHING, Column, number, percent, points
-
-DECODERS_COLUMNS = (
-    Column("decoders", lambda row: number(row["n"])),
-    Column("mode", lambda row: row["mode"], numeric=False),
-    ARM,
-    Column("tokens/s", lambda row: number(row["tokens_per_s"], 1)),
-    Column("clips/s", lambda row: number(row["clips_per_s"], 2)),
-    Column("to stock", lambda row: with_interval(row, "ratio_to_stock", "ratio_low", "ratio_high")),
-    Column("p50 ms", lambda row: number(row["p50_ms"], 1)),
-    Column("p90 ms", lambda row: number(row["p90_ms"], 1)),
-    Column("max ms", lambda row: number(row["max_ms"], 1)),
-    Column("latency", lambda row: with_interval(row, "latency_ratio", "latency_low", "latency_high")),
-    Column("same", lambda row: percent(row["same_tokens"])),
-    Column("WER", lambda row: percent(row["wer"])),
-    Column("bound", lambda row: points(row["bound_upper"])),
-    Column("verdict", lambda row: row["verdict"] or NOTHING, numeric=False),
-    Column("same text", lambda row: number(row["same_text"])),
-    Column("clips", lambda row: number(row["clips"])),
-    Column("failed", lambda row: number(row["failed_clips"])),
-    Column("re-exec.", lambda row: percent(row["reexecuted"])),
-    Column("peak MB", lambda row: number(row["peak_mb"])),
-    Column("n", lambda row: number(row["rounds"])),
-    *HOW,
-)
-DECODERS_LEGEND = (
-    "tokens/s, clips/s: of all decoders, median of n rounds. to stock: the arm's throughput / stock's, above 1 = "
-    "faster. p50, p90, max: of a step (synthetic), of a clip from the encoder to its text (real). latency: the arm's "
-    "p50 / stock's, below 1 = faster. Ratios: median of the rounds' own (95 % interval). same: steps whose best token "
-    "is stock's. bound: upper 95 % bound of WER less stock's, less the margin of 0.2 x WER of stock, points; below 0: "
-    "Non-inferior. failed: clips that cannot be read, left out in all arms. peak MB: the most memory that the process "
-    "had resident, which holds all arms of its build. threads: of each decoder."
-)
+from pyharness.cli.bench.table import show
 
 
 @click.command()
@@ -87,4 +54,4 @@ def decoders(model, several, mode, rounds, steps, speech, language, budget, tau,
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(f"{settings.n_waves} waves", total=settings.n_waves)
         result = crews.run(settings, advance=lambda n: progress.advance(task, n), say=say)
-    show(result, DECODERS_COLUMNS, f"{part.model} · {speech}", DECODERS_LEGEND, as_json)
+    show(result, as_json)

@@ -14,42 +14,7 @@ from pyharness.cli.bench.options import (
     json_option,
     own_clip,
 )
-from pyharness.cli.bench.table import ARM, HOW, show
-from pyharness.report import NOTHING, Column, number, percent
-
-
-def megabytes(key: str):
-    return lambda row: number(row[key] / 1e6, 2)
-
-
-def median_megabytes(row: dict) -> str:
-    spread = f" ({row['bytes_low'] / 1e6:.2f}–{row['bytes_high'] / 1e6:.2f})" if row["n"] > 1 else ""
-    return megabytes("bytes_per_step")(row) + spread
-
-
-DRAM_COLUMNS = (
-    Column("source", lambda row: row["source"], numeric=False),
-    Column("beyond", lambda row: row["cache"], numeric=False),
-    ARM,
-    Column("MB/step", median_megabytes),
-    Column("to stock", lambda row: f"×{row['ratio_to_stock']:.3f}" if row["ratio_to_stock"] else NOTHING),
-    Column("saving", lambda row: percent(row["saving_share"])),
-    Column("weights", megabytes("bytes_weights")),
-    Column("cross", megabytes("bytes_cross")),
-    Column("read/step", lambda row: number(row["positions"])),
-    Column("copied", lambda row: number(row["rows_copied"], 1)),
-    Column("same", lambda row: percent(row["same_tokens"])),
-    Column("re-exec.", lambda row: number(row["reexecuted"])),
-    Column("steps", lambda row: number(row["steps"])),
-    Column("n", lambda row: number(row["n"])),
-    *HOW,
-)
-DRAM_LEGEND = (
-    "MB/step: read from beyond this cache, median of n runs of all steps. saving: what is read less than by stock, as "
-    "share of the cross cache outside the budget. weights, cross: MB that a step cannot do without, by arithmetic. "
-    "read/step: positions; copied: rows into the ring, all layers. same: steps whose best token is stock's. –: the "
-    "cache holds all that stock reads."
-)
+from pyharness.cli.bench.table import show
 
 
 @click.command()
@@ -101,5 +66,4 @@ def dram(model, clip, language, budgets, n_steps, source, build, as_json):
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("runs", total=None)
         result = drams.run(settings, lambda done, total: progress.update(task, completed=done, total=total))
-    unused = "".join(f"\nno {name}: {reason}" for name, reason in result["env"]["unused_sources"].items())
-    show(result, DRAM_COLUMNS, f"{model} · {n_steps} steps of {settings.clip.name}", DRAM_LEGEND + unused, as_json)
+    show(result, as_json)

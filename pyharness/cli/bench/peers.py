@@ -10,34 +10,7 @@ from pyharness.bench import peers as benches
 from pyharness.bench.libraries import STOCK, Arm
 from pyharness.cli.bench.options import Several, json_option, threads_option
 from pyharness.cli.bench.reduced import reduced, reduced_options
-from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
-from pyharness.report import NOTHING, Column, number, percent, points
-
-PEERS_COLUMNS = (
-    Column("model", lambda row: row["model"], numeric=False),
-    Column("weights", lambda row: row["weights"], numeric=False),
-    ARM,
-    Column("ms", median_ms),
-    Column("speedup", lambda row: with_interval(row, "speedup_vs_stock", "speedup_low", "speedup_high")),
-    Column("to int8", lambda row: with_interval(row, "ratio_to_faster_whisper_int8", "ratio_low", "ratio_high")),
-    Column("WER", lambda row: percent(row["wer"])),
-    Column("diff.", lambda row: points(row["difference"])),
-    Column("bound", lambda row: points(row["bound_upper"])),
-    Column("verdict", lambda row: row["verdict"] or NOTHING, numeric=False),
-    Column("same text", lambda row: number(row["same_text"])),
-    Column("peak MB", lambda row: number(row["peak_mb"])),
-    Column("n", lambda row: number(row["n"])),
-    Column("failed", lambda row: number(row["failed_clips"])),
-    *HOW,
-)
-PEERS_LEGEND = (
-    "ms: median of n clips (quartiles), each the median of its repeats. speedup: stock's time / the arm's; to int8: "
-    "the arm's / that of faster-whisper int8; both medians of the clips (95 % interval). stock: with the same model "
-    "file; for faster-whisper, with the first one. diff., bound: WER less stock's, and the upper 95 % bound of it less "
-    "the margin of 0.2 x WER of stock, points; below 0 is Non-inferior. same text: clips whose text is stock's. peak "
-    "MB: the most memory that the arm's process had resident, with Python. failed: clips that cannot be read, left out "
-    "in all arms."
-)
+from pyharness.cli.bench.table import show
 
 
 @click.command()
@@ -83,5 +56,4 @@ def peers(names, clips, repeats, beam_size, speech, language, budget, tau, profi
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("clips", total=len(settings.parts[0].clips) * len(threads))
         result = benches.run(settings, advance=lambda: progress.advance(task), say=say)
-    decoding = "greedy" if chosen.limits.beam_size == 1 else f"beam {chosen.limits.beam_size}"
-    show(result, PEERS_COLUMNS, f"{speech} · {decoding}", PEERS_LEGEND, as_json)
+    show(result, as_json)

@@ -1,7 +1,6 @@
 """pyharness bench step"""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import click
@@ -14,64 +13,7 @@ from pyharness.bench import step as steps
 from pyharness.bench.libraries import STOCK, Arm
 from pyharness.cli.bench.options import budgets_option, clip_option, json_option, own_clip, threads_option
 from pyharness.cli.bench.reduced import reduced
-from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
-from pyharness.report import NOTHING, Column, number, percent, points
-
-
-def _part(key: str, row: dict) -> str:
-    return number(row[key], 2)
-
-
-STEP_COLUMNS = (
-    ARM,
-    Column("ms/step", median_ms),
-    Column("to stock", lambda row: with_interval(row, "ratio_to_stock", "ratio_low", "ratio_high")),
-    Column("read/step", lambda row: number(row["positions"])),
-    Column("MB/step", lambda row: number(row["bytes_read"] / 1e6, 2)),
-    *(Column(part, partial(_part, f"{part}_ms")) for part in ("weights", "cross", "text", "tracking", "rest")),
-    Column("rows copied", lambda row: number(row["rows_copied"], 1)),
-    Column("same", lambda row: percent(row["same_tokens"])),
-    Column("full", lambda row: number(row["full"])),
-    Column("re-exec.", lambda row: number(row["reexecuted"])),
-    Column("n", lambda row: number(row["n"])),
-    *HOW,
-)
-STEP_LEGEND = (
-    "ms/step: median of n passes (quartiles). to stock: median of the paired ratios (95 % interval). read/step: "
-    "positions. MB/step, rows copied: of the cross cache, all layers. weights, cross, text: ms of the products with "
-    "matrices, of the attention over the encoder's positions and over the text, by their shares of passes that "
-    "compute the graph node by node. tracking: ms of all that the view adds, from window to confidence. rest: what is "
-    "left. same: steps whose best token is stock's. full, re-exec.: steps of a pass that read everything, though the "
-    "rule is to read less."
-)
-
-
-REAL_COLUMNS = (
-    ARM,
-    Column("ms/token", median_ms),
-    Column("to stock", lambda row: with_interval(row, "ratio_to_stock", "ratio_low", "ratio_high")),
-    Column("read/run", lambda row: number(row["positions"])),
-    Column("MB/run", lambda row: number(row["bytes_read"] and row["bytes_read"] / 1e6, 2)),
-    Column("rows copied", lambda row: number(row["rows_copied"], 1)),
-    Column("tracking", lambda row: percent(row["tracking_share"])),
-    Column("re-exec.", lambda row: percent(row["reexecuted"])),
-    Column("WER", lambda row: percent(row["wer"])),
-    Column("diff.", lambda row: points(row["difference"])),
-    Column("bound", lambda row: points(row["bound_upper"])),
-    Column("verdict", lambda row: row["verdict"] or NOTHING, numeric=False),
-    Column("same text", lambda row: number(row["same_text"])),
-    Column("n", lambda row: number(row["n"])),
-    Column("failed", lambda row: number(row["failed_clips"])),
-    *HOW,
-)
-REAL_LEGEND = (
-    "ms/token: from the encoder to the text, by the tokens of the text; median of n clips (quartiles). to stock: "
-    "median of the clips' ratios (95 % interval). read/run, MB/run, rows copied: positions, and of the cross cache of "
-    "all layers, by run of the decoder, prompts and second runs among them. tracking: share of the time that the view "
-    "adds outside of the attention. re-exec.: share of steps. diff., bound: WER less stock's, and the upper 95 % bound "
-    "of it less the margin of 0.2 x WER of stock, points; below 0 is Non-inferior. same text: clips whose text is "
-    "stock's."
-)
+from pyharness.cli.bench.table import show
 
 
 @click.command()
@@ -141,7 +83,7 @@ def _synthetic(model, language, budgets, threads, clip, n_steps, rounds, as_json
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"{n_passes} passes", total=n_passes)
         result = steps.run(settings, lambda n: progress.advance(task, n))
-    show(result, STEP_COLUMNS, f"{model} · {n_steps} steps of {settings.clip.name}", STEP_LEGEND, as_json)
+    show(result, as_json)
 
 
 def _real(model, language, budgets, threads, speech, clips, tau, profile, as_json):
@@ -162,4 +104,4 @@ def _real(model, language, budgets, threads, speech, clips, tau, profile, as_jso
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("clips", total=len(part.clips) * len(threads))
         result = real.run(settings, advance=lambda: progress.advance(task), say=say)
-    show(result, REAL_COLUMNS, f"{part.model} · {speech}", REAL_LEGEND, as_json)
+    show(result, as_json)

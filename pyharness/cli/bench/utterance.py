@@ -10,29 +10,7 @@ from pyharness.bench import utterance as utterances
 from pyharness.bench.libraries import STOCK, Arm
 from pyharness.cli.bench.options import json_option, length_options, threads_option
 from pyharness.cli.bench.reduced import reduced, reduced_options
-from pyharness.cli.bench.table import ARM, HOW, median_ms, show, with_interval
-from pyharness.report import Column, number, percent
-
-UTTERANCE_COLUMNS = (
-    Column("clip s", lambda row: f"{row['clip_s']:g}"),
-    ARM,
-    Column("ms", median_ms),
-    Column("mel", lambda row: number(row["mel_ms"])),
-    Column("encoder", lambda row: number(row["encoder_ms"])),
-    Column("decoder", lambda row: number(row["decoder_ms"], 1)),
-    Column("tokens", lambda row: number(row["tokens"], 1)),
-    Column("speedup", lambda row: with_interval(row, "speedup_vs_stock", "speedup_low", "speedup_high")),
-    Column("WER", lambda row: percent(row["wer"])),
-    Column("same text", lambda row: number(row["same_text"])),
-    Column("n", lambda row: number(row["n"])),
-    Column("failed", lambda row: number(row["failed_clips"])),
-    *HOW,
-)
-UTTERANCE_LEGEND = (
-    "ms: median of n clips (quartiles), each the median of its repeats; mel, encoder, decoder: its parts, ms. speedup: "
-    "stock's time / the arm's, median of the clips (95 % interval). same text: clips whose text is stock's. failed: "
-    "clips that cannot be read, left out in all arms."
-)
+from pyharness.cli.bench.table import show
 
 
 @click.command()
@@ -79,4 +57,4 @@ def run_and_show(settings: utterances.Settings, as_json: bool) -> None:
             advance=lambda done, total: progress.update(task, completed=done, total=total),
             say=lambda text: progress.console.print(text, highlight=False, soft_wrap=True),
         )
-    show(result, UTTERANCE_COLUMNS, f"{settings.part.model} · {settings.part.speech}", UTTERANCE_LEGEND, as_json)
+    show(result, as_json)
