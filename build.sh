@@ -212,14 +212,13 @@ prepare_tree() {
 
 # --- native build -----------------------------------------------------------------------------------------------------
 
-# Instructions that are off where the compiler knows them (docs/builds.md has both cases):
-# AMX, whose kernels in ggml GCC 12 compiles to code that dies at `ldtilecfg` (q4_0, q4_1 and q8_0 models);
-# AVX512-FP16, with which ggml takes 128 elements at a time: a head has 64, and all of its attention would be scalar.
-off_flags() {
-    local flag
-    for flag in -mno-amx-tile -mno-amx-int8 -mno-amx-bf16 -mno-avx512fp16; do
-        if gcc $flag -E -x c /dev/null >/dev/null 2>&1; then echo -n "$flag "; fi
-    done
+# What is chosen by measurement (docs/builds.md), in stock as in ours: ggml's second set of matrix kernels is on, and
+# AVX512-FP16 is off where the compiler knows it. With it, ggml takes 128 elements at a time; a head has 64, and all of its
+# attention would be scalar.
+measured_options=(-DGGML_LLAMAFILE=ON)
+measured_flags() {
+    local flag=-mno-avx512fp16
+    if gcc $flag -E -x c /dev/null >/dev/null 2>&1; then echo "$flag"; fi
 }
 
 # compile SOURCE BUILD [-DOPTION...] TARGET...
@@ -228,7 +227,7 @@ compile() {
     while [[ $1 == -D* ]]; do more+=("$1"); shift; done
     need gcc gcc; need g++ g++
     local options=(
-        -DCMAKE_C_FLAGS="$(off_flags)$machine_flags" -DCMAKE_CXX_FLAGS="$(off_flags)$machine_flags"
+        -DCMAKE_C_FLAGS="$(measured_flags) $machine_flags" -DCMAKE_CXX_FLAGS="$(measured_flags) $machine_flags" "${measured_options[@]}"
         -G Ninja -DCMAKE_MAKE_PROGRAM="$venv/bin/ninja" -DCMAKE_BUILD_TYPE=Release
         -DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$build/lib" -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON -DCMAKE_INSTALL_RPATH="\$ORIGIN"
         -DWHISPER_BUILD_TESTS=ON -DPADSINK_ROOT="$root/ggml-patch" "${more[@]}"

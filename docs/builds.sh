@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what docs/builds.md decides: makes the builds, times whole clips under each in turns, and prints the tables.
-# What was measured is committed: docs/builds/MODEL.json. A portable build is in it if there is one (./build.sh --portable).
+# What was measured is committed: docs/builds/MODEL.json (`pyharness bench report` makes a page of it). A portable build is in it if there is one (./build.sh --portable).
 #
 # usage: docs/builds.sh [MODEL...]      (default: four types of base; about 20 minutes on 2 idle cores)
 set -euo pipefail
@@ -34,14 +34,4 @@ for model in "${models[@]}"; do
         --lengths 4 --clips 4 --repeats 2 --json >"docs/builds/$model.json"
 done
 
-.venv/bin/python - "${models[@]/#/docs/builds/}" <<'PY'
-import json, pathlib, sys
-from pyharness.cli.bench.utterance import UTTERANCE_COLUMNS
-from pyharness.report import markdown_table
-
-for stem in sys.argv[1:]:
-    found = json.loads(pathlib.Path(f"{stem}.json").read_text(encoding="utf-8"))
-    env, rows = found["env"], found["rows"]
-    print(f"**{rows[0]['model']}** ({env['cpu']}, {env['cores']} cores, load {env['load']}, {env['date']})\n")
-    print(markdown_table(UTTERANCE_COLUMNS, rows) + "\n")
-PY
+.venv/bin/pyharness bench report docs/builds/*.json --markdown

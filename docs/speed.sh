@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what README says about speed, and keeps it in docs/speed/*.json: stock and ours in turns, errors beside times.
-# `pyharness bench report docs/speed/*.json` shows it. Keep the machine idle; about 45 minutes on 2 cores, `dram` apart,
+# `pyharness bench report docs/speed/*.json` shows it. Keep the machine idle; about 30 minutes on 2 cores, `dram` apart,
 # which counts bytes in a simulation and needs ./build.sh --portable stock.
 #
 # usage: docs/speed.sh [step] [real] [decoders] [utterance] [peers] [dram]      (default: all but dram)
@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 what=("$@")
-if [[ ${#what[@]} == 0 ]]; then what=(step real decoders utterance peers); fi
+if [[ ${#what[@]} == 0 ]]; then what=(step decoders real peers utterance); fi
 
 # bench NAME COMMAND...: the result is kept when it is complete
 bench() {
@@ -27,15 +27,14 @@ for one in "${what[@]}"; do
             done
             ;;
         real)
-            bench real-base-q5_0-ru step --mode real --profile calibration/base-q5_0-ru.json --speech asterisk-ru --clips 100 --threads 1
-            bench real-base-en      step --mode real --profile calibration/base-en.json      --speech asterisk-en --clips 60  --threads 1
+            bench real-base-q5_0-ru step --mode real --profile calibration/base-q5_0-ru.json --speech asterisk-ru --clips 50 --threads 1
             ;;
         decoders)
-            bench decoders-base-q5_0-ru decoders --profile calibration/base-q5_0-ru.json --speech asterisk-ru --n 8 --rounds 16
-            bench decoders-n            decoders --model base-q5_0 --budget 192 --n 1,2,4,16 --rounds 6
+            bench decoders-base-q5_0-ru decoders --profile calibration/base-q5_0-ru.json --speech asterisk-ru --n 8 --rounds 10
+            bench decoders-n            decoders --model base-q5_0 --budget 192 --n 1,2,4,16 --rounds 3
             ;;
-        utterance) bench utterance-base-en utterance --profile calibration/base-en.json --lengths 1,2,4,8,15,30 --repeats 2 ;;
-        peers)     bench peers-base-en peers --profile calibration/base-en.json --clips 60 --threads 1 ;;
+        utterance) bench utterance-base-en utterance --profile calibration/base-en.json --lengths 1,2,4,8,15,30 --clips 4 --repeats 1 ;;
+        peers)     bench peers-base-en peers --profile calibration/base-en.json --clips 40 --threads 1 ;;
         dram)      bench dram-base-q5_0 dram --model base-q5_0 ;;
         *)         echo "docs/speed.sh: unknown '$one'" >&2; exit 2 ;;
     esac

@@ -32,6 +32,12 @@ if (GGML_BACKEND_DL)
     endif()
 endif()
 
+# GCC 12 is wrong about what _tile_loadconfig() reads, and leaves out the stores before it: AMX kernels would die (docs/builds.md)
+if (CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp
+        DIRECTORY ${PROJECT_SOURCE_DIR}/ggml/src PROPERTIES COMPILE_OPTIONS "-fno-dse")
+endif()
+
 if (WHISPER_BUILD_TESTS)
     enable_testing() # upstream does so too, but only behind this folder
     add_subdirectory(${PADSINK_ROOT}/tests ${CMAKE_BINARY_DIR}/padsink-tests)
