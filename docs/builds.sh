@@ -16,22 +16,20 @@ variant() { PADSINK_CMAKE=$2 ./build.sh --variant "$1"; }
 
 ./build.sh stock
 ./build.sh --openblas
-variant no-openmp -DGGML_OPENMP=OFF
-variant no-repack -DGGML_CPU_REPACK=OFF
-variant llamafile -DGGML_LLAMAFILE=ON
-# in place of the flags that build.sh switches off
-variant amx        "-DCMAKE_C_FLAGS='-mno-avx512fp16' -DCMAKE_CXX_FLAGS='-mno-avx512fp16 -fno-dse'"
-variant avx512fp16 "-DCMAKE_C_FLAGS='$no_amx' -DCMAKE_CXX_FLAGS='$no_amx'"
+variant no-openmp    -DGGML_OPENMP=OFF
+variant no-repack    -DGGML_CPU_REPACK=OFF
+variant no-llamafile -DGGML_LLAMAFILE=OFF
+variant no-amx       "-DCMAKE_C_FLAGS='-mno-avx512fp16 $no_amx' -DCMAKE_CXX_FLAGS='-mno-avx512fp16 $no_amx'"
+variant upstream     "-DGGML_LLAMAFILE=OFF -DCMAKE_C_FLAGS='$no_amx' -DCMAKE_CXX_FLAGS='$no_amx'" # its AMX would crash
 
 builds=()
-for name in openblas no-openmp no-repack llamafile amx avx512fp16 portable; do
+for name in openblas no-openmp no-repack no-llamafile no-amx upstream portable; do
     if [[ -f build-$name/lib/libwhisper.so ]]; then builds+=(--build "$name=build-$name"); fi
 done
 
 mkdir -p docs/builds
 for model in "${models[@]}"; do
-    .venv/bin/pyharness bench builds --model "$model" "${builds[@]}" --flash-attention-off \
-        --lengths 4 --clips 4 --repeats 2 --json >"docs/builds/$model.json"
+    .venv/bin/pyharness bench builds --model "$model" "${builds[@]}" --lengths 4 --clips 3 --repeats 1 --json >"docs/builds/$model.json"
 done
 
 .venv/bin/pyharness bench report docs/builds/*.json --markdown

@@ -33,8 +33,8 @@ for one in "${what[@]}"; do
             bench decoders-base-q5_0-ru decoders --profile calibration/base-q5_0-ru.json --speech asterisk-ru --n 8 --rounds 10
             bench decoders-n            decoders --model base-q5_0 --budget 192 --n 1,2,4,16 --rounds 3
             ;;
-        utterance) bench utterance-base-en utterance --profile calibration/base-en.json --lengths 1,2,4,8,15,30 --clips 4 --repeats 1 ;;
-        peers)     bench peers-base-en peers --profile calibration/base-en.json --clips 40 --threads 1 ;;
+        utterance) bench utterance-base-en utterance --profile calibration/base-en.json --lengths 1,2,4,8,15,30 --clips 2 --repeats 1 --threads 1 ;;
+        peers)     bench peers-base-en peers --profile calibration/base-en.json --clips 24 --threads 1 ;;
         dram)      bench dram-base-q5_0 dram --model base-q5_0 ;;
         *)         echo "docs/speed.sh: unknown '$one'" >&2; exit 2 ;;
     esac
