@@ -32,4 +32,6 @@ for model in "${models[@]}"; do
     .venv/bin/pyharness bench builds --model "$model" "${builds[@]}" --lengths 4 --clips 3 --repeats 1 --json >"docs/builds/$model.json"
 done
 
+.venv/bin/pyharness bench builds --flash-attention-off --lengths 4 --clips 2 --repeats 1 --json >docs/builds/base-flash.json
+
 .venv/bin/pyharness bench report docs/builds/*.json --markdown
