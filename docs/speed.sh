@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures what README says about speed, and keeps it in docs/speed/*.json: stock and ours in turns, errors beside times.
-# `pyharness bench report docs/speed/*.json` shows it. Keep the machine idle; about 30 minutes on 2 cores, `dram` apart,
-# which counts bytes in a simulation and needs ./build.sh --portable stock.
+# `pyharness bench report docs/speed/*.json` shows it. Keep the machine idle; about 35 minutes on 2 cores, and 4 more for
+# `dram`, which counts bytes in a simulation and does not mind company.
 #
 # usage: docs/speed.sh [step] [real] [decoders] [utterance] [peers] [dram]      (default: all but dram)
 set -euo pipefail
@@ -35,7 +35,10 @@ for one in "${what[@]}"; do
             ;;
         utterance) bench utterance-base-en utterance --profile calibration/base-en.json --lengths 1,2,4,8,15,30 --clips 2 --repeats 1 --threads 1 ;;
         peers)     bench peers-base-en peers --profile calibration/base-en.json --clips 24 --threads 1 ;;
-        dram)      bench dram-base-q5_0 dram --model base-q5_0 ;;
+        dram) # valgrind knows no AVX-512
+            PADSINK_CMAKE="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON" ./build.sh --variant avx2 stock
+            bench dram-base-q5_0 dram --model base-q5_0 --build build-avx2 --budgets 192 --steps 8
+            ;;
         *)         echo "docs/speed.sh: unknown '$one'" >&2; exit 2 ;;
     esac
 done
