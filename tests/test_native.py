@@ -114,7 +114,8 @@ def test_the_header_is_read_by_cffi_as_it_is():
     declarations = re.search(r"// cffi: begin\n(.*)// cffi: end\n", header, re.S)[1]
     ffi = cffi.FFI()
     ffi.cdef("struct whisper_context; struct whisper_state;" + declarations)
-    assert ffi.sizeof("struct whisper_kv_view_counters") == 4 + 4 + 14 * 8
+    assert ffi.sizeof("struct whisper_kv_view_counters") == 4 + 4 + 15 * 8
+    assert ffi.sizeof("struct whisper_kv_view_times") == 4 + 4 + 5 * 8  # 4 of padding
 
 
 # --- the C interface --------------------------------------------------------------------------------------------------
