@@ -30,7 +30,7 @@ for one in "${what[@]}"; do
             bench real-base-q5_0-ru step --mode real --profile calibration/base-q5_0-ru.json --speech asterisk-ru --clips 50 --threads 1
             ;;
         decoders)
-            bench decoders-base-q5_0-ru decoders --profile calibration/base-q5_0-ru.json --speech asterisk-ru --n 8 --rounds 16
+            bench decoders-base-q5_0-ru decoders --profile calibration/base-q5_0-ru.json --speech asterisk-ru --n 8 --rounds 10
             bench decoders-n            decoders --model base-q5_0 --budget 192 --n 1,2,4,16 --rounds 3
             ;;
         utterance) bench utterance-base-en utterance --profile calibration/base-en.json --lengths 1,2,4,8,15,30 --clips 2 --repeats 1 --threads 1 ;;
