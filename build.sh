@@ -233,6 +233,7 @@ compile() {
         -DWHISPER_BUILD_TESTS=ON -DPADSINK_ROOT="$root/ggml-patch" "${more[@]}"
     )
     if ! unchanged "$build/.padsink" "$root ${options[*]}"; then
+        rm -f "$build/.padsink" # --fresh forgets the old configuration even if it fails
         step "configure ${build##*/}" "See the log for what CMake misses." "$venv/bin/cmake" --fresh -S "$src" -B "$build" "${options[@]}"
         echo "$root ${options[*]}" >"$build/.padsink"
     fi
@@ -285,7 +286,8 @@ use_variant() {
 
 add_cmake_options() {
     local option given
-    mapfile -t given < <(xargs -r printf '%s\n' <<<"${PADSINK_CMAKE:-}") # xargs knows quotes
+    option=$(xargs -r printf '%s\n' <<<"${PADSINK_CMAKE:-}" 2>/dev/null) || wrong "PADSINK_CMAKE: a quote is not closed" # xargs knows quotes
+    mapfile -t given < <(printf '%s' "$option")
     for option in "${given[@]}"; do
         [[ $option == -D?*=* ]] || wrong "PADSINK_CMAKE: '$option' is not of the form -DNAME=VALUE"
     done

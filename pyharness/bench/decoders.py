@@ -49,7 +49,7 @@ class Settings:
 
     def arms(self, mode: str) -> tuple[Arm, ...]:
         reduced = without_tau(self.rule) if mode == SYNTHETIC else self.rule
-        return STOCK, Arm(rules.Full()), Arm(reduced)
+        return STOCK, *map(Arm, dict.fromkeys((rules.Full(), reduced)))  # a profile may choose the full cache
 
     @property
     def n_waves(self) -> int:
